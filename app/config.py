@@ -1,0 +1,136 @@
+"""Everything that can be set from outside, read from the environment once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from app.errors import ConfigurationError
+from app.paths import DEFAULT_STATE_DIR
+
+OWNER_ROLE = "adloom_owner"
+APP_ROLE = "adloom_app"
+SYSTEM_ROLE = "adloom_system"
+
+# Every variable that the application reads; the compose file is checked against this list.
+VARIABLES: dict[str, str] = {
+    "DATABASE_URL": "Postgres as the owner of the schema: used by `adloom migrate` alone",
+    "DATABASE_APP_URL": "Postgres as adloom_app (web, API); default: DATABASE_URL with that user",
+    "DATABASE_SYSTEM_URL": "Postgres as adloom_system (workers); default: as above",
+    "REDIS_URL": "broker of the doorbell, for example redis://localhost:6379/0",
+    "STORAGE_URL": "file:///path or s3://bucket/prefix",
+    "S3_ENDPOINT_URL": "S3-compatible endpoint; empty means AWS",
+    "ADLOOM_SECRET_KEY": "signs sessions and links; at least 32 characters",
+    "ADLOOM_STATE_DIR": "data of the embedded servers and the local artifact store",
+    "ADLOOM_HOST": "address that the web server listens on",
+    "ADLOOM_PORT": "port that the web server listens on",
+    "ADLOOM_BASE_URL": "public address, for links in messages",
+    "ADLOOM_SECURE_COOKIES": "1 when served over HTTPS",
+    "ADLOOM_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR",
+}
+
+MIN_SECRET_LENGTH = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings of one process. Build it with `from_environment`."""
+
+    database_url: str
+    database_app_url: str
+    database_system_url: str
+    redis_url: str
+    storage_url: str
+    secret_key: str
+    s3_endpoint_url: str | None = None
+    state_dir: Path = DEFAULT_STATE_DIR
+    host: str = "127.0.0.1"
+    port: int = 8000
+    base_url: str = "http://127.0.0.1:8000"
+    secure_cookies: bool = False
+    log_level: str = "INFO"
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Config:
+        """Read the settings; ConfigurationError names the variable that is missing or wrong."""
+        env = os.environ if environ is None else environ
+        database_url = _required(env, "DATABASE_URL")
+        host = env.get("ADLOOM_HOST", "127.0.0.1")
+        port = _port(env.get("ADLOOM_PORT", "8000"))
+        return cls(
+            database_url=_with_driver(database_url, "DATABASE_URL"),
+            database_app_url=_role_url(env, "DATABASE_APP_URL", database_url, APP_ROLE),
+            database_system_url=_role_url(env, "DATABASE_SYSTEM_URL", database_url, SYSTEM_ROLE),
+            redis_url=_required(env, "REDIS_URL"),
+            storage_url=_required(env, "STORAGE_URL"),
+            secret_key=_secret(env),
+            s3_endpoint_url=env.get("S3_ENDPOINT_URL") or None,
+            state_dir=Path(env.get("ADLOOM_STATE_DIR") or DEFAULT_STATE_DIR),
+            host=host,
+            port=port,
+            base_url=(env.get("ADLOOM_BASE_URL") or f"http://{host}:{port}").rstrip("/"),
+            secure_cookies=env.get("ADLOOM_SECURE_COOKIES", "0") == "1",
+            log_level=env.get("ADLOOM_LOG_LEVEL", "INFO").upper(),
+        )
+
+
+def _required(env: Mapping[str, str], name: str) -> str:
+    value = env.get(name, "").strip()
+    if not value:
+        raise ConfigurationError(
+            f"{name} is not set ({VARIABLES[name]}). On one machine, `adloom up` sets it for you.",
+            field=name,
+        )
+    return value
+
+
+def _secret(env: Mapping[str, str]) -> str:
+    secret = _required(env, "ADLOOM_SECRET_KEY")
+    if len(secret) < MIN_SECRET_LENGTH:
+        raise ConfigurationError(
+            f"ADLOOM_SECRET_KEY has {len(secret)} characters; use at least {MIN_SECRET_LENGTH}, "
+            "for example from `python -c 'import secrets; print(secrets.token_urlsafe(48))'`.",
+            field="ADLOOM_SECRET_KEY",
+        )
+    return secret
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise ConfigurationError(
+            f"ADLOOM_PORT is {text!r}; it must be a number from 1 to 65535.", field="ADLOOM_PORT"
+        )
+    return int(text)
+
+
+def _parse_url(text: str, name: str) -> URL:
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ConfigurationError(
+            f"{name} is not a database address. It should look like "
+            "postgresql://user:password@host:5432/adloom.",
+            field=name,
+        ) from None
+    if not url.drivername.startswith("postgresql"):
+        raise ConfigurationError(
+            f"{name} names {url.drivername!r}; Adloom runs on PostgreSQL alone.", field=name
+        )
+    return url.set(drivername="postgresql+psycopg")
+
+
+def _with_driver(text: str, name: str) -> str:
+    return _parse_url(text, name).render_as_string(hide_password=False)
+
+
+def _role_url(env: Mapping[str, str], name: str, database_url: str, role: str) -> str:
+    text = env.get(name, "").strip()
+    if text:
+        return _with_driver(text, name)
+    owner = _parse_url(database_url, "DATABASE_URL")
+    return owner.set(username=role).render_as_string(hide_password=False)

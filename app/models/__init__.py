@@ -1,0 +1,67 @@
+"""All tables, imported here so that `Base.metadata` is complete."""
+
+from app.models.artifact import Artifact, Review, ReviewState, Usage
+from app.models.base import Base
+from app.models.batch import (
+    Batch,
+    BatchCounter,
+    BatchDelta,
+    BatchState,
+    ExpansionMode,
+    Quote,
+    Variant,
+)
+from app.models.campaign import (
+    SETTING_KINDS,
+    Campaign,
+    Parameter,
+    ParameterKind,
+    PromptTemplate,
+    Upload,
+)
+from app.models.render_job import (
+    CLAIMABLE_STATES,
+    FINAL_STATES,
+    LEASE_TOKENS,
+    LIVE_STATES,
+    TRANSITIONS,
+    Attempt,
+    JobPurpose,
+    JobState,
+    RenderJob,
+)
+from app.models.workspace import ApiKey, Membership, User, Workspace
+
+__all__ = [
+    "CLAIMABLE_STATES",
+    "FINAL_STATES",
+    "LEASE_TOKENS",
+    "LIVE_STATES",
+    "SETTING_KINDS",
+    "TRANSITIONS",
+    "ApiKey",
+    "Artifact",
+    "Attempt",
+    "Base",
+    "Batch",
+    "BatchCounter",
+    "BatchDelta",
+    "BatchState",
+    "Campaign",
+    "ExpansionMode",
+    "JobPurpose",
+    "JobState",
+    "Membership",
+    "Parameter",
+    "ParameterKind",
+    "PromptTemplate",
+    "Quote",
+    "RenderJob",
+    "Review",
+    "ReviewState",
+    "Upload",
+    "Usage",
+    "User",
+    "Variant",
+    "Workspace",
+]

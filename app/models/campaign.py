@@ -1,0 +1,89 @@
+"""What a marketer writes: campaigns, versioned prompt templates, parameters, uploads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, Identified, Timestamped, WorkspaceScoped, state_type
+
+
+class ParameterKind(StrEnum):
+    """What a parameter means; the planner learns how early each kind matters."""
+
+    GEOGRAPHY = "geography"
+    AUDIENCE = "audience"
+    BACKDROP = "backdrop"
+    TEXT = "text"
+    CHOICE = "choice"
+    ASSET = "asset"
+    SIZE = "size"
+    DURATION = "duration"
+    LANGUAGE = "language"
+
+
+# These change the shape of the render and need not stand in the prompt.
+SETTING_KINDS = frozenset({ParameterKind.SIZE, ParameterKind.DURATION, ParameterKind.LANGUAGE})
+
+
+class Campaign(Identified, Timestamped, WorkspaceScoped, Base):
+    __tablename__ = "campaigns"
+
+    name: Mapped[str] = mapped_column(String(200))
+    brief: Mapped[str] = mapped_column(Text, default="", server_default="")
+    # Render settings that new batches start from (the fields of engine.types.RenderSettings).
+    settings: Mapped[dict[str, Any]]
+    created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
+    updated_at: Mapped[datetime | None]
+    archived_at: Mapped[datetime | None]
+
+
+class PromptTemplate(Identified, Timestamped, WorkspaceScoped, Base):
+    """One version of a campaign's prompt; a batch pins the version that it was made from."""
+
+    __tablename__ = "prompt_templates"
+    __table_args__ = (UniqueConstraint("campaign_id", "version"),)
+
+    campaign_id: Mapped[UUID] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
+    version: Mapped[int]
+    text: Mapped[str] = mapped_column(Text)
+    negative_text: Mapped[str] = mapped_column(Text, default="", server_default="")
+    created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
+
+
+class Parameter(Identified, Timestamped, WorkspaceScoped, Base):
+    """A placeholder of the campaign with its kind and the values typed or picked so far."""
+
+    __tablename__ = "parameters"
+    __table_args__ = (UniqueConstraint("campaign_id", "name"),)
+
+    campaign_id: Mapped[UUID] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
+    name: Mapped[str] = mapped_column(String(64))
+    kind: Mapped[ParameterKind] = mapped_column(state_type(ParameterKind, "kind"))
+    values: Mapped[list[str]]
+    position: Mapped[int]
+
+
+class Upload(Identified, Timestamped, WorkspaceScoped, Base):
+    """A table exactly as it was received, with what was found in it."""
+
+    __tablename__ = "uploads"
+
+    campaign_id: Mapped[UUID] = mapped_column(
+        ForeignKey("campaigns.id", ondelete="CASCADE"), index=True
+    )
+    filename: Mapped[str] = mapped_column(String(255))
+    storage_key: Mapped[str] = mapped_column(String(255))
+    sha256: Mapped[str] = mapped_column(String(64))
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    row_count: Mapped[int]
+    # Column names in file order, and how the file is to be read (encoding, delimiter).
+    header: Mapped[list[str]]
+    dialect: Mapped[dict[str, str]]
+    findings: Mapped[list[Any]]
+    created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))

@@ -1,0 +1,12 @@
+"""Where the parts of a checkout (or of the Docker image) lie on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATES = ROOT / "templates"
+STATIC = ROOT / "app" / "static"
+MIGRATIONS = ROOT / "migrations"
+EXAMPLES = ROOT / "examples"
+DEFAULT_STATE_DIR = ROOT / ".adloom"
