@@ -1,0 +1,26 @@
+"""Adloom's rendering engine: requests in, frames out. Importing the package loads no torch.
+
+errors       what can go wrong                 types       requests, results, progress
+config       what the environment sets         checkpoint  is a weights folder whole, and which
+registry     the models and what they can do   plan        groups, sharing, work units
+media        videos, posters, contact sheets   pipelines   one file per model family
+engine       `Engine.generate(requests)`       __main__    the engine on the command line
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+
+__all__ = ["Engine"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Engine":
+        # Local import: it brings torch in, which the web and control processes never load.
+        from engine.engine import Engine
+
+        return Engine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,173 @@
+"""The engine's vocabulary: requests, results, and what stands in them; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import EngineError, InvalidRequest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Changes when pixels of any profile may change; part of every key that promises equal output.
+ENGINE_VERSION = "1"
+
+
+class GenerationTask(StrEnum):
+    T2I = "t2i"
+    I2I = "i2i"
+    T2V = "t2v"
+    I2V = "i2v"
+    R2V = "r2v"
+
+    @property
+    def is_image(self) -> bool:
+        """True when the output is a still picture, rendered as one frame."""
+        return self in (GenerationTask.T2I, GenerationTask.I2I)
+
+
+class QualityProfile(StrEnum):
+    EXACT = "exact"  # bit-equal to plain diffusers
+    FAITHFUL = "faithful"  # close to the variant's own exact render
+    CONSISTENT = "consistent"  # shares the control's trajectory up to the fork
+    FAST = "fast"
+    DRAFT = "draft"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptSlot:
+    """Where a parameter's value stands in a prompt.
+
+    `kind` is the parameter's kind ("geography", "audience", "backdrop", "text", "choice",
+    "asset"); `span` is (start, end) in characters, so `prompt[start:end] == value`.
+    """
+
+    name: str
+    kind: str
+    value: str
+    span: tuple[int, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "value": self.value, "span": list(self.span)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PromptSlot:
+        """Read what `to_dict` wrote."""
+        start, end = data["span"]
+        return cls(name=data["name"], kind=data["kind"], value=data["value"], span=(start, end))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RenderSettings:
+    """What a batch fixes for all its variants; width and height in pixels, fps per second."""
+
+    model_id: str
+    task: GenerationTask
+    width: int
+    height: int
+    num_frames: int
+    fps: int
+    num_inference_steps: int
+    guidance_scale: float
+    profile: QualityProfile = QualityProfile.EXACT
+
+    @property
+    def forwards_per_step(self) -> int:
+        """Transformer forwards in one step: the unconditional one runs only with guidance."""
+        return 2 if self.guidance_scale > 1 else 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RenderSettings:
+        """Read what `to_dict` wrote; InvalidRequest names the field that is missing or unreadable."""
+        names = {item.name for item in fields(cls)}
+        if unknown := sorted(set(data) - names):
+            raise InvalidRequest(unknown[0], f"There is no render setting {unknown[0]!r}.")
+        if missing := sorted(names - set(data) - {"profile"}):
+            raise InvalidRequest(missing[0], f"The render setting {missing[0]!r} is missing.")
+        known = dict(data)
+        enums: dict[str, type[StrEnum]] = {"task": GenerationTask, "profile": QualityProfile}
+        for name, kind in enums.items():
+            if name not in known:
+                continue
+            try:
+                known[name] = kind(known[name])
+            except ValueError:
+                choices = ", ".join(kind)
+                raise InvalidRequest(
+                    name, f"{name} is {known[name]!r}; choose one of {choices}."
+                ) from None
+        return cls(**known)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationRequest:
+    """One picture or clip to render. `references` are image files, in the order the task reads."""
+
+    request_id: str
+    prompt: str
+    seed: int
+    settings: RenderSettings
+    negative_prompt: str = ""
+    slots: tuple[PromptSlot, ...] = ()
+    references: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageSeconds:
+    """Wall-clock seconds of one generation by stage."""
+
+    text: float = 0.0
+    denoise: float = 0.0
+    decode: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.text + self.denoise + self.decode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationResult:
+    """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3)."""
+
+    request_id: str
+    frames: NDArray[np.uint8]
+    fps: int
+    seconds: StageSeconds
+    forwards_computed: int
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationFailure:
+    """A request that gave no picture; the other requests go on."""
+
+    request_id: str
+    code: str
+    message: str
+    is_retryable: bool
+
+    @classmethod
+    def from_error(cls, request_id: str, error: EngineError) -> GenerationFailure:
+        return cls(
+            request_id=request_id,
+            code=error.code,
+            message=str(error),
+            is_retryable=error.is_retryable,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """`step` of `num_steps` denoising steps are done."""
+
+    request_id: str
+    step: int
+    num_steps: int
