@@ -23,12 +23,7 @@ def check_checkpoint(folder: Path, pipeline_classes: Collection[str]) -> None:
     Whole means: `model_index.json` names one of `pipeline_classes`, each component it names has
     its folder, and each safetensors file has the length that its header promises.
     """
-    if not folder.is_dir():
-        raise CheckpointError(
-            folder,
-            "the weights folder is missing. Put the checkpoint there, or set ADLOOM_MODEL_DIR"
-            f" to the folder that holds {folder.name}/.",
-        )
+    require_folder(folder)
     index = _read_index(folder)
     found = index.get("_class_name")
     if found not in pipeline_classes:
@@ -42,6 +37,16 @@ def check_checkpoint(folder: Path, pipeline_classes: Collection[str]) -> None:
             raise CheckpointError(folder / name, "this part of the checkpoint is missing.")
     for path in sorted(folder.rglob("*.safetensors")):
         _check_safetensors(path)
+
+
+def require_folder(folder: Path) -> None:
+    """Raise CheckpointError where there is no folder at all."""
+    if not folder.is_dir():
+        raise CheckpointError(
+            folder,
+            "the weights folder is missing. Put the checkpoint there, or set ADLOOM_MODEL_DIR"
+            f" to the folder that holds {folder.name}/.",
+        )
 
 
 def fingerprint(folder: Path) -> str:

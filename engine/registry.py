@@ -262,11 +262,16 @@ def validate_prompt(
 
 
 def count_tokens(model_id: str, prompt: str, *, model_dir: Path | None = None) -> int:
-    """Tokens of a prompt for this model's text encoder, its end mark included."""
-    path = checkpoint_folder(model_id, model_dir=model_dir) / "tokenizer" / "tokenizer.json"
+    """Tokens of a prompt for this model's text encoder, its end mark included.
+
+    Runs of white space count once, as the pipelines clean them away.
+    """
+    folder = checkpoint_folder(model_id, model_dir=model_dir)
+    checkpoint.require_folder(folder)
+    path = folder / "tokenizer" / "tokenizer.json"
     if not path.is_file():
         raise CheckpointError(path, "the checkpoint's tokenizer is missing. Copy it anew.")
-    return len(_tokenizer(path, path.stat().st_mtime_ns).encode(prompt).ids)
+    return len(_tokenizer(path, path.stat().st_mtime_ns).encode(" ".join(prompt.split())).ids)
 
 
 def checkpoint_folder(model_id: str, *, model_dir: Path | None = None) -> Path:

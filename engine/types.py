@@ -86,7 +86,7 @@ class RenderSettings:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RenderSettings:
-        """Read what `to_dict` wrote; InvalidRequest names the field that is missing or unreadable."""
+        """Read what `to_dict` wrote; InvalidRequest names a missing or unreadable field."""
         names = {item.name for item in fields(cls)}
         if unknown := sorted(set(data) - names):
             raise InvalidRequest(unknown[0], f"There is no render setting {unknown[0]!r}.")

@@ -1,0 +1,233 @@
+"""The engine on the command line: `python -m engine generate` and `python -m engine models`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+
+from engine.checkpoint import check_checkpoint
+from engine.config import EngineConfig
+from engine.errors import CheckpointError, EngineError, InvalidRequest
+from engine.registry import (
+    ModelSpec,
+    checkpoint_folder,
+    default_settings,
+    get_model,
+    list_models,
+    validate_request,
+)
+from engine.types import (
+    GenerationFailure,
+    GenerationRequest,
+    GenerationResult,
+    GenerationTask,
+    Progress,
+    RenderSettings,
+)
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2  # as click exits for unknown options
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_VIDEO_SUFFIXES = (".mp4",)
+_IMAGE_SUFFIXES = (".png",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """What the command line asked for; None where the model's default holds."""
+
+    prompt: str
+    negative_prompt: str
+    out: Path
+    seed: int
+    model_id: str
+    task: str | None
+    image: Path | None
+    size: str | None
+    frames: int | None
+    fps: int | None
+    steps: int | None
+    guidance: float | None
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Render pictures and clips without the rest of Adloom."""
+
+
+@main.command()
+@click.option("--prompt", required=True, help="What to show.")
+@click.option("--negative-prompt", default="", help="What to avoid.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help=".mp4 or .png file.")
+@click.option("--seed", default=0, show_default=True, help="Equal seeds give equal noise.")
+@click.option("--model", "model_id", default="adloom-tiny", show_default=True)
+@click.option(
+    "--task",
+    type=click.Choice([task.value for task in GenerationTask]),
+    help="Default: from --image, --out.",
+)
+@click.option("--image", type=click.Path(path_type=Path), help="First frame, for i2v.")
+@click.option("--size", help='An aspect such as "16:9" or pixels such as "224x128".')
+@click.option("--frames", type=int)
+@click.option("--fps", type=int)
+@click.option("--steps", type=int, help="Denoising steps.")
+@click.option("--guidance", type=float, help="Classifier-free guidance scale.")
+def generate(**options: object) -> None:
+    """Render one prompt to a file."""
+    with _errors_as_exit_codes():
+        _generate(_Options(**options))  # type: ignore[arg-type]  # click checked the types
+
+
+@main.command()
+def models() -> None:
+    """List the models, what they can do, and whether their weights are there."""
+    with _errors_as_exit_codes():
+        for spec in list_models():
+            click.echo(f"{spec.model_id}  {spec.label}, {spec.licence}")
+            click.echo(f"  tasks     {', '.join(spec.tasks)}")
+            click.echo(f"  sizes     {', '.join(f'{size} ({size.label})' for size in spec.sizes)}")
+            click.echo(
+                f"  frames    {spec.min_frames} to {spec.max_frames} as {spec.frame_stride}k+1,"
+                f" default {spec.default_frames} at {spec.fps} per second"
+            )
+            click.echo(
+                f"  default   {spec.default_steps} steps, guidance {spec.default_guidance:g}"
+            )
+            click.echo(f"  weights   {_weights_state(spec)}")
+
+
+def _generate(options: _Options) -> None:
+    request = _request(options)
+    config = EngineConfig.from_environment()
+    validate_request(request, model_dir=config.model_dir)
+    if not options.out.parent.is_dir():
+        raise InvalidRequest("out", f"The folder {options.out.parent} does not exist.")
+    # Local import: torch takes seconds to load, and a wrong option should be answered at once.
+    from engine.engine import Engine
+
+    engine = Engine(config)
+    with _progress_bar(request) as on_progress:
+        outcome = next(engine.generate([request], on_progress=on_progress))
+    if isinstance(outcome, GenerationFailure):
+        click.echo(f"Error: {outcome.message}", err=True)
+        sys.exit(EXIT_USAGE if outcome.code == InvalidRequest.code else EXIT_FAILED)
+    _write(outcome, request.settings, options.out)
+
+
+def _request(options: _Options) -> GenerationRequest:
+    spec = get_model(options.model_id)
+    task = _task(options)
+    settings = default_settings(spec.model_id, task=task)
+    width, height = _pixels(spec, options.size)
+    given: dict[str, Any] = {
+        "width": width,
+        "height": height,
+        "num_frames": options.frames,
+        "fps": options.fps,
+        "num_inference_steps": options.steps,
+        "guidance_scale": options.guidance,
+    }
+    settings = replace(settings, **{name: v for name, v in given.items() if v is not None})
+    return GenerationRequest(
+        request_id="cli",
+        prompt=options.prompt,
+        negative_prompt=options.negative_prompt,
+        seed=options.seed,
+        settings=settings,
+        references=(options.image,) if options.image else (),
+    )
+
+
+def _task(options: _Options) -> GenerationTask:
+    """The task asked for, or the one that the files imply; the output's suffix must fit it."""
+    suffix = options.out.suffix.lower()
+    if options.task is not None:
+        task = GenerationTask(options.task)
+    elif suffix in _IMAGE_SUFFIXES:
+        task = GenerationTask.I2I if options.image else GenerationTask.T2I
+    else:
+        task = GenerationTask.I2V if options.image else GenerationTask.T2V
+    wanted = _IMAGE_SUFFIXES if task.is_image else _VIDEO_SUFFIXES
+    if suffix not in wanted:
+        raise InvalidRequest("out", f"{task} writes {wanted[0]}, not {options.out.name!r}.")
+    return task
+
+
+def _pixels(spec: ModelSpec, size: str | None) -> tuple[int | None, int | None]:
+    if size is None:
+        return None, None
+    found = spec.find_size(size)
+    if found is None:
+        offered = ", ".join(f"{item} ({item.label})" for item in spec.sizes)
+        raise InvalidRequest("size", f"{spec.model_id} has no size {size!r}; choose {offered}.")
+    return found.width, found.height
+
+
+def _write(result: GenerationResult, settings: RenderSettings, out: Path) -> None:
+    # Local import: media brings FFmpeg and numpy in.
+    from engine.media import encode_video, write_image
+
+    if settings.task.is_image:
+        write_image(result.frames, out)
+    else:
+        encode_video(result.frames, result.fps, out)
+    seconds = result.seconds
+    click.echo(
+        f"{out}: {settings.width}x{settings.height}, {len(result.frames)} frame(s),"
+        f" {seconds.total:.2f} s (text {seconds.text:.2f}, denoise {seconds.denoise:.2f},"
+        f" decode {seconds.decode:.2f})"
+    )
+
+
+def _weights_state(spec: ModelSpec) -> str:
+    folder = checkpoint_folder(spec.model_id)
+    try:
+        check_checkpoint(folder, spec.pipeline_classes)
+    except CheckpointError as error:
+        return str(error)
+    return str(folder)
+
+
+@contextmanager
+def _progress_bar(request: GenerationRequest) -> Iterator[Callable[[Progress], None]]:
+    """A bar over the denoising steps on a terminal; silence elsewhere."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with ProgressBar(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        row = bar.add_task("Denoising", total=request.settings.num_inference_steps)
+        yield lambda progress: bar.update(row, completed=progress.step)
+
+
+@contextmanager
+def _errors_as_exit_codes() -> Iterator[None]:
+    try:
+        yield
+    except InvalidRequest as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_USAGE)
+    except EngineError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        click.echo("Stopped; nothing was written.", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m engine")

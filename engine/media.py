@@ -1,0 +1,211 @@
+"""Files from frames and frames from files: videos, stills, posters, previews, contact sheets.
+
+Frames are uint8 RGB of shape (F, H, W, 3). Every file is written beside its place and then moved
+there, so a reader sees a whole file or none.
+"""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import av
+import numpy as np
+from av.video.reformatter import ColorPrimaries, ColorRange, Colorspace, ColorTrc
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from engine.errors import DiskFull, InvalidRequest, MediaError
+
+Frames = NDArray[np.uint8]
+
+# Visually lossless at small sizes, where every block is a large part of the picture.
+VIDEO_CRF = 17
+# Fixed, because the encoder's output depends on it and equal frames should give equal files.
+VIDEO_THREADS = 2
+PREVIEW_LONG_SIDE = 256
+PREVIEW_MAX_FPS = 12
+PREVIEW_MAX_FRAMES = 36
+POSTER_QUALITY = 90
+
+# Contact sheet, in pixels and colours.
+_SHEET_GAP = 12
+_LABEL_SIZE = 13
+_LABEL_LINE = 18
+_PAPER = (250, 249, 246)
+_INK = (38, 38, 42)
+
+
+def encode_video(frames: Frames, fps: int, path: Path) -> None:
+    """Write H.264 in MP4: yuv420p, BT.709, constant rate, index before the data (faststart).
+
+    Raises InvalidRequest for frames that yuv420p cannot hold, MediaError where writing fails.
+    """
+    _check_frames(frames)
+    _, height, width, _ = frames.shape
+    if width % 2 or height % 2:
+        raise InvalidRequest("size", f"A video needs even sides, not {width}x{height}.")
+    with (
+        _whole_file(path) as temporary,
+        av.open(str(temporary), "w", format="mp4", options={"movflags": "+faststart"}) as container,
+    ):
+        stream = container.add_stream(
+            "libx264", rate=fps, options={"crf": str(VIDEO_CRF), "preset": "slow"}
+        )
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        codec = stream.codec_context
+        codec.thread_count = VIDEO_THREADS
+        # Without these tags a player guesses the matrix from the size, and small clips turn green.
+        codec.colorspace = Colorspace.ITU709
+        codec.color_primaries = ColorPrimaries.BT709
+        codec.color_trc = ColorTrc.BT709
+        codec.color_range = ColorRange.MPEG
+        for index, pixels in enumerate(frames):
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+            picture = picture.reformat(
+                format="yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
+            )
+            picture.pts = index
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode(None))
+
+
+def write_image(frames: Frames, path: Path) -> None:
+    """Write the only frame of a still as PNG, lossless."""
+    _check_frames(frames)
+    if len(frames) != 1:
+        raise InvalidRequest("num_frames", f"A still has 1 frame, not {len(frames)}.")
+    with _whole_file(path) as temporary:
+        Image.fromarray(frames[0]).save(temporary, format="PNG", optimize=True)
+
+
+def write_poster(frames: Frames, path: Path) -> None:
+    """Write the middle frame as JPEG or WebP, by the path's suffix."""
+    _check_frames(frames)
+    formats = {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+    if path.suffix.lower() not in formats:
+        raise InvalidRequest("path", f"A poster is .jpg or .webp, not {path.name!r}.")
+    with _whole_file(path) as temporary:
+        Image.fromarray(frames[len(frames) // 2]).save(
+            temporary, format=formats[path.suffix.lower()], quality=POSTER_QUALITY
+        )
+
+
+def write_preview(frames: Frames, fps: int, path: Path) -> None:
+    """Write a small animated WebP that loops: at most 256 pixels, 12 frames a second, 3 seconds."""
+    _check_frames(frames)
+    stride = -(-fps // PREVIEW_MAX_FPS)
+    pictures = [Image.fromarray(pixels) for pixels in frames[::stride][:PREVIEW_MAX_FRAMES]]
+    for picture in pictures:
+        picture.thumbnail((PREVIEW_LONG_SIDE, PREVIEW_LONG_SIDE), Image.Resampling.LANCZOS)
+    with _whole_file(path) as temporary:
+        pictures[0].save(
+            temporary,
+            format="WEBP",
+            save_all=True,
+            append_images=pictures[1:],
+            duration=round(1000 * stride / fps),
+            loop=0,
+            quality=70,
+            method=4,
+        )
+
+
+def contact_sheet(
+    tiles: Sequence[NDArray[np.uint8]], path: Path, *, columns: int, labels: Sequence[str] = ()
+) -> None:
+    """Write pictures (H, W, 3) in rows as one PNG, each above its label.
+
+    A label takes two lines at most and is cut with an ellipsis. Smaller pictures are centred in
+    cells of the largest one's size.
+    """
+    if not tiles or columns < 1:
+        raise InvalidRequest("tiles", "A contact sheet needs at least one picture and one column.")
+    if labels and len(labels) != len(tiles):
+        raise InvalidRequest("labels", f"{len(tiles)} pictures, but {len(labels)} labels.")
+    columns = min(columns, len(tiles))
+    cell_width = max(tile.shape[1] for tile in tiles)
+    cell_height = max(tile.shape[0] for tile in tiles)
+    row_height = cell_height + (2 * _LABEL_LINE if labels else 0) + _SHEET_GAP
+    rows = -(-len(tiles) // columns)
+    sheet = Image.new(
+        "RGB",
+        (_SHEET_GAP + columns * (cell_width + _SHEET_GAP), _SHEET_GAP + rows * row_height),
+        _PAPER,
+    )
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(size=_LABEL_SIZE)
+    for index, tile in enumerate(tiles):
+        row, column = divmod(index, columns)
+        left = _SHEET_GAP + column * (cell_width + _SHEET_GAP)
+        top = _SHEET_GAP + row * row_height
+        offset = ((cell_width - tile.shape[1]) // 2, (cell_height - tile.shape[0]) // 2)
+        sheet.paste(Image.fromarray(tile), (left + offset[0], top + offset[1]))
+        for line, text in enumerate(_wrap(labels[index], font, cell_width) if labels else ()):
+            draw.text((left, top + cell_height + 2 + line * _LABEL_LINE), text, _INK, font)
+    with _whole_file(path) as temporary:
+        sheet.save(temporary, format="PNG")
+
+
+def read_reference(path: Path, *, width: int, height: int) -> Image.Image:
+    """Read an image file for conditioning: upright, RGB, cut to the aspect and size asked for.
+
+    Cutting the sides keeps the proportions, where the pipelines would stretch.
+    """
+    try:
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+    except FileNotFoundError:
+        raise InvalidRequest("references", f"The reference image {path} is missing.") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InvalidRequest("references", f"{path} is not a readable image ({error}).") from None
+    return ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; moved to `path` when all went well, else removed."""
+    temporary = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        # FFmpeg's errors are OSErrors too and carry the same numbers.
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(path) from None
+        raise MediaError(path, f"cannot be written ({error.strerror or error}).") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check_frames(frames: Frames) -> None:
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or not len(frames):
+        raise InvalidRequest(
+            "frames",
+            f"Frames are uint8 (F, H, W, 3) with F >= 1, not {frames.dtype} {frames.shape}.",
+        )
+
+
+def _wrap(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
+    """Break a label into at most two lines of `width` pixels."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if not lines[-1] or font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    if len(lines) > 2:
+        lines = [lines[0], f"{' '.join(lines[1:])}"]
+    return [_cut(line, font, width) for line in lines]
+
+
+def _cut(line: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
+    if font.getlength(line) <= width:
+        return line
+    while line and font.getlength(line + "…") > width:
+        line = line[:-1]
+    return line.rstrip() + "…"

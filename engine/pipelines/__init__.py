@@ -1,0 +1,1 @@
+"""One file per model family; each drives unmodified diffusers pipelines behind `ModelRunner`."""

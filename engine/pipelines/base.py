@@ -1,0 +1,177 @@
+"""What the engine asks of a model family: load, encode, denoise, decode; and the steps they share.
+
+Tensor shapes: B batch, S text tokens, D text width, C latent channels, F frames, H and W pixels
+(in latents: H and W divided by the VAE's stride, F counted in latent frames).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import diffusers
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from engine.checkpoint import check_checkpoint
+from engine.errors import CheckpointError, GenerationCancelled, NonFiniteOutput
+from engine.registry import ModelSpec
+from engine.types import GenerationRequest
+
+# Called after each step with the number of steps done; True asks to stop.
+StepCallback = Callable[[int], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a model lives and in which precision its transformer computes."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditioning:
+    """What a prompt became: embeddings (1, S, D); the negative one only where guidance needs it."""
+
+    prompt_embeds: torch.Tensor
+    negative_prompt_embeds: torch.Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineCall:
+    """A diffusers pipeline and the arguments of its `__call__`, but for noise and callbacks.
+
+    Any way to run the denoising loop (whole, or a segment of it) starts from this.
+    """
+
+    pipeline: Any
+    arguments: dict[str, Any]
+
+
+class ModelRunner(Protocol):
+    """One loaded model. `solver` is the class name of its noise scheduler."""
+
+    placement: Placement
+    solver: str
+
+    @classmethod
+    def load(cls, spec: ModelSpec, folder: Path, placement: Placement) -> ModelRunner:
+        """Load the checkpoint; CheckpointError where that is impossible."""
+        ...
+
+    def encode(self, request: GenerationRequest) -> Conditioning:
+        """Run the text encoder."""
+        ...
+
+    def prepare(self, request: GenerationRequest, conditioning: Conditioning) -> PipelineCall:
+        """Choose the task's pipeline and put its arguments together, reference images included."""
+        ...
+
+    def decode(self, latents: torch.Tensor) -> NDArray[np.uint8]:
+        """Turn latents (1, C, F, H, W) into RGB frames (F, H, W, 3)."""
+        ...
+
+
+def resolve(name: str) -> Any:
+    """The object that "module:Name" names."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def load_pipeline(spec: ModelSpec, folder: Path, placement: Placement) -> Any:
+    """Load the diffusers pipeline of the model's first task, from local files only.
+
+    The VAE stays in float32, as Wan's documentation of diffusers advises: half precision bands.
+    """
+    check_checkpoint(folder, spec.pipeline_classes)
+    with _quiet_loading():
+        # All classes are imported here, where their advice about optional packages is not heard.
+        pipeline_class, *_ = [resolve(name) for name in spec.pipelines.values()]
+        try:
+            pipeline = pipeline_class.from_pretrained(
+                folder,
+                dtype={"default": placement.dtype, "vae": torch.float32},
+                use_safetensors=True,
+                local_files_only=True,
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # the loaders of four libraries raise what they like
+            raise CheckpointError(
+                folder, f"cannot be loaded ({type(error).__name__}: {error}). Copy it anew."
+            ) from error
+    _refuse_partial_weights(pipeline, folder)
+    pipeline.to(placement.device)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def denoise(
+    call: PipelineCall, request: GenerationRequest, on_step: StepCallback | None = None
+) -> torch.Tensor:
+    """Run the pipeline's own loop over all steps; latents (1, C, F, H, W) float32.
+
+    The noise comes from a CPU generator, so a seed means the same on every device. A stop asked
+    by `on_step` ends the loop through diffusers' own `_interrupt` and raises GenerationCancelled.
+    """
+    generator = torch.Generator("cpu").manual_seed(request.seed)
+    stopped_at: int | None = None
+
+    def on_step_end(
+        pipeline: Any, index: int, timestep: torch.Tensor, tensors: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        nonlocal stopped_at
+        if on_step is not None and on_step(index + 1):
+            stopped_at = index + 1
+            pipeline._interrupt = True
+        return tensors
+
+    latents: torch.Tensor = call.pipeline(
+        **call.arguments,
+        generator=generator,
+        output_type="latent",
+        return_dict=False,
+        callback_on_step_end=on_step_end,
+    )[0]
+    if stopped_at is not None:
+        raise GenerationCancelled(request.request_id, stopped_at)
+    return latents
+
+
+def refuse_non_finite(
+    tensor: torch.Tensor, *, folder: Path, stage: str, dtype: torch.dtype
+) -> None:
+    """Raise NonFiniteOutput where a stage computed NaN or infinity."""
+    if not bool(torch.isfinite(tensor).all()):
+        raise NonFiniteOutput(folder, stage=stage, dtype=str(dtype).removeprefix("torch."))
+
+
+def _refuse_partial_weights(pipeline: Any, folder: Path) -> None:
+    # A loader may leave weights it did not find on the meta device, with no values at all.
+    for name, component in pipeline.components.items():
+        if isinstance(component, torch.nn.Module) and any(
+            parameter.is_meta for parameter in component.parameters()
+        ):
+            raise CheckpointError(folder / name, "lacks some of its weights. Copy it anew.")
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Keep the libraries' own progress bars and advice off the terminal while a model loads."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    diffusers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        transformers.logging.enable_progress_bar()
+        diffusers.utils.logging.enable_progress_bar()
