@@ -1,0 +1,49 @@
+"""Whether the web server's port is free, asked before anything is started."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+import psutil
+
+from app.errors import ConfigurationError
+from app.stack.environment import Address
+
+
+def require_free(address: Address) -> None:
+    """ConfigurationError naming the port, who holds it, and how to choose another."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            raise _refusal(address, error) from None
+
+
+def _refusal(address: Address, error: OSError) -> ConfigurationError:
+    if error.errno == errno.EADDRINUSE:
+        holder = _holder(address.port)
+        reason = f"Port {address.port} is already in use{f' by {holder}' if holder else ''}"
+    elif error.errno == errno.EACCES:
+        reason = f"Port {address.port} may not be used without administrator rights"
+    else:
+        reason = f"Cannot listen on {address.host}, port {address.port} ({error})"
+    other = address.port + 1 if address.port < 65535 else 8000
+    return ConfigurationError(
+        f"{reason}. Choose another: `adloom up --port {other}` or ADLOOM_PORT={other}.",
+        field="ADLOOM_PORT",
+    )
+
+
+def _holder(port: int) -> str | None:
+    """The listening process, where the system lets us see it."""
+    try:
+        for connection in psutil.net_connections("inet"):
+            is_listening = connection.status == psutil.CONN_LISTEN
+            if is_listening and connection.laddr.port == port and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except psutil.Error:
+        return None
+    return None

