@@ -46,14 +46,17 @@ class CostModel:
     """What a forward and a decode cost, in floating-point operations of the architecture.
 
     The transformer is a stack of blocks with self-attention, cross-attention to `text_tokens`
-    and a feed-forward part (Wan and its kin). `token_stride` is (frames, rows, columns) of
-    output per token; `decode_flops` is the VAE decoder's operations per output pixel.
+    and a feed-forward part (Wan and its kin). With `has_token_timesteps` each token has its own
+    timestep (the Wan 2.2 TI2V way), so the timestep's embedding is computed per token.
+    `token_stride` is (frames, rows, columns) of output per token; `decode_flops` is the VAE
+    decoder's operations per output pixel.
     """
 
     num_layers: int
     dim: int
     ffn_dim: int
     text_tokens: int
+    has_token_timesteps: bool
     token_stride: tuple[int, int, int]
     decode_flops: float
 
@@ -68,7 +71,10 @@ class CostModel:
         # Scores and weighted sum, against every token and every text token.
         attention = 4 * self.dim * num_tokens * (num_tokens + self.text_tokens)
         text_keys_values = 4 * self.dim**2 * self.text_tokens
-        return self.num_layers * (per_token * num_tokens + attention + text_keys_values)
+        blocks = self.num_layers * (per_token * num_tokens + attention + text_keys_values)
+        # The embedding's second matrix and its projection to six modulation vectors.
+        timesteps = 14 * self.dim**2 * (num_tokens if self.has_token_timesteps else 1)
+        return blocks + timesteps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +148,9 @@ _TINY = ModelSpec(
         dim=256,
         ffn_dim=768,
         text_tokens=64,
+        has_token_timesteps=True,
         token_stride=(4, 32, 32),
-        decode_flops=80_000.0,
+        decode_flops=102_500.0,
     ),
     licence="Apache-2.0",
 )

@@ -1,0 +1,51 @@
+"""What the engine reads from its environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import BUNDLED_MODEL_DIR, EngineConfig
+from engine.errors import ConfigError
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    config = EngineConfig.from_environment({})
+    assert config == EngineConfig()
+    assert config.model_dir == BUNDLED_MODEL_DIR
+
+
+def test_empty_variables_count_as_unset() -> None:
+    names = ("ADLOOM_DEVICE", "ADLOOM_DTYPE", "ADLOOM_MODEL_DIR", "ADLOOM_TORCH_THREADS")
+    assert EngineConfig.from_environment(dict.fromkeys(names, "")) == EngineConfig()
+
+
+def test_every_variable_is_read() -> None:
+    config = EngineConfig.from_environment(
+        {
+            "ADLOOM_DEVICE": "cuda:1",
+            "ADLOOM_DTYPE": "float16",
+            "ADLOOM_MODEL_DIR": "/models",
+            "ADLOOM_TORCH_THREADS": "3",
+        }
+    )
+    expected = EngineConfig(
+        device="cuda:1", dtype="float16", model_dir=Path("/models"), torch_threads=3
+    )
+    assert config == expected
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ADLOOM_DTYPE", "int8"),
+        ("ADLOOM_TORCH_THREADS", "0"),
+        ("ADLOOM_TORCH_THREADS", "-2"),
+        ("ADLOOM_TORCH_THREADS", "two"),
+    ],
+)
+def test_a_value_that_cannot_be_used_names_its_variable(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=variable) as caught:
+        EngineConfig.from_environment({variable: value})
+    assert value in str(caught.value)
