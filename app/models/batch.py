@@ -58,6 +58,8 @@ class Batch(Identified, Timestamped, WorkspaceScoped, Base):
     launched_at: Mapped[datetime | None]
     expanded_at: Mapped[datetime | None]
     completed_at: Mapped[datetime | None]
+    # When a worker last took work from it: the claim serves first what has waited longest.
+    last_claimed_at: Mapped[datetime | None]
 
 
 class Quote(Identified, Timestamped, WorkspaceScoped, Base):

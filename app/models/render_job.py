@@ -49,7 +49,9 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
             JobState.QUARANTINED,
         }
     ),
-    JobState.RETRYABLE: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.QUARANTINED}),
+    JobState.RETRYABLE: frozenset(
+        {JobState.RUNNING, JobState.SUCCEEDED, JobState.CANCELLED, JobState.QUARANTINED}
+    ),
     JobState.SUCCEEDED: frozenset(),
     # A person may ask for another try.
     JobState.FAILED: frozenset({JobState.QUEUED}),
@@ -59,6 +61,8 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 DEFAULT_MAX_STARTS = 3
 
+_CLAIMABLE = "state IN ('queued', 'retryable')"
+
 # One number per claim, never reused: a write that carries an old one changes nothing.
 LEASE_TOKENS = Sequence("lease_tokens", metadata=Base.metadata, data_type=BigInteger)
 
@@ -67,27 +71,36 @@ class RenderJob(Identified, Timestamped, WorkspaceScoped, Base):
     __tablename__ = "render_jobs"
     __table_args__ = (
         UniqueConstraint("variant_id", "purpose"),
+        # The claim probes each live batch for its first waiting job, and for a key it holds.
         Index(
             "ix_render_jobs_claimable",
+            "batch_id",
             "priority",
             "scheduled_at",
             "group_key",
-            postgresql_where="state IN ('queued', 'retryable')",
+            postgresql_where=_CLAIMABLE,
         ),
+        Index(
+            "ix_render_jobs_claimable_affinity",
+            "batch_id",
+            "affinity_key",
+            "scheduled_at",
+            postgresql_where=_CLAIMABLE,
+        ),
+        # Previews are few, so their batches are found without looking at the others.
+        Index(
+            "ix_render_jobs_claimable_preview",
+            "batch_id",
+            postgresql_where=f"purpose = 'preview' AND {_CLAIMABLE}",
+        ),
+        Index("ix_render_jobs_scheduled", "scheduled_at", postgresql_where="state = 'scheduled'"),
         Index(
             "ix_render_jobs_group_live",
             "group_key",
             "plan_order",
             postgresql_where="state IN ('scheduled', 'queued', 'retryable', 'running')",
         ),
-        Index(
-            "ix_render_jobs_leased", "lease_expires_at", postgresql_where="state = 'running'"
-        ),
-        Index(
-            "ix_render_jobs_batch_live",
-            "batch_id",
-            postgresql_where="state IN ('scheduled', 'queued', 'retryable', 'running')",
-        ),
+        Index("ix_render_jobs_leased", "lease_expires_at", postgresql_where="state = 'running'"),
         Index("ix_render_jobs_batch_id_state", "batch_id", "state"),
     )
 

@@ -37,7 +37,8 @@ class User(Identified, Timestamped, Base):
 
     email: Mapped[str] = mapped_column(String(320))
     name: Mapped[str] = mapped_column(String(120))
-    password_hash: Mapped[str] = mapped_column(String(255))
+    # Loaded on use alone: adloom_app may not read this column.
+    password_hash: Mapped[str] = mapped_column(String(255), deferred=True)
     # Part of the session cookie: raising it signs the person out everywhere.
     session_version: Mapped[int] = mapped_column(default=1, server_default="1")
 
