@@ -1,4 +1,4 @@
-"""The engine on the command line: `python -m engine generate` and `python -m engine models`."""
+"""The engine on the command line: `python -m engine generate`, `models` and `contact-sheet`."""
 
 from __future__ import annotations
 
@@ -103,6 +103,24 @@ def models() -> None:
                 f"  default   {spec.default_steps} steps, guidance {spec.default_guidance:g}"
             )
             click.echo(f"  weights   {_weights_state(spec)}")
+
+
+@main.command("contact-sheet")
+@click.argument("pictures", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help=".png file.")
+@click.option("--columns", default=6, show_default=True, type=click.IntRange(min=1))
+@click.option("--label", "labels", multiple=True, help="One for each picture, in their order.")
+def contact_sheet(
+    pictures: tuple[Path, ...], out: Path, columns: int, labels: tuple[str, ...]
+) -> None:
+    """Put pictures side by side on one sheet."""
+    # Local import: media brings FFmpeg and numpy in.
+    from engine import media
+
+    with _errors_as_exit_codes():
+        tiles = [media.read_picture(path) for path in pictures]
+        media.contact_sheet(tiles, out, columns=columns, labels=labels)
+        click.echo(f"{out}: {len(tiles)} picture(s)")
 
 
 def _generate(options: _Options) -> None:

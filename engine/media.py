@@ -48,9 +48,11 @@ def encode_video(frames: Frames, fps: int, path: Path) -> None:
     _, height, width, _ = frames.shape
     if width % 2 or height % 2:
         raise InvalidRequest("size", f"A video needs even sides, not {width}x{height}.")
+    # The default movie clock ticks in milliseconds and would round the duration.
+    muxer = {"movflags": "+faststart", "movie_timescale": str(1000 * fps)}
     with (
         _whole_file(path) as temporary,
-        av.open(str(temporary), "w", format="mp4", options={"movflags": "+faststart"}) as container,
+        av.open(str(temporary), "w", format="mp4", options=muxer) as container,
     ):
         stream = container.add_stream(
             "libx264", rate=fps, options={"crf": str(VIDEO_CRF), "preset": "slow"}
@@ -155,14 +157,23 @@ def read_reference(path: Path, *, width: int, height: int) -> Image.Image:
 
     Cutting the sides keeps the proportions, where the pipelines would stretch.
     """
+    upright = _open_picture(path, field="references")
+    return ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+
+
+def read_picture(path: Path) -> NDArray[np.uint8]:
+    """Read an image file as it is, upright: RGB of shape (H, W, 3)."""
+    return np.asarray(_open_picture(path, field="pictures"))
+
+
+def _open_picture(path: Path, *, field: str) -> Image.Image:
     try:
         with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
+            return ImageOps.exif_transpose(image).convert("RGB")
     except FileNotFoundError:
-        raise InvalidRequest("references", f"The reference image {path} is missing.") from None
+        raise InvalidRequest(field, f"The image {path} is missing.") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InvalidRequest("references", f"{path} is not a readable image ({error}).") from None
-    return ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+        raise InvalidRequest(field, f"{path} is not a readable image ({error}).") from None
 
 
 @contextmanager

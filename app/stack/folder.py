@@ -103,13 +103,6 @@ class StateFolder:
                 raise Conflict(f"{path} is held by another process.") from None
             yield handle
 
-    def is_locked(self, name: str) -> bool:
-        try:
-            with self.lock(name, wait=False):
-                return False
-        except Conflict:
-            return True
-
     def _create_run_folder(self, mode: int) -> None:
         self.run.mkdir(exist_ok=True, mode=mode)
         found = self.run.lstat()

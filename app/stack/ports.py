@@ -42,7 +42,8 @@ def _holder(port: int) -> str | None:
     try:
         for connection in psutil.net_connections("inet"):
             is_listening = connection.status == psutil.CONN_LISTEN
-            if is_listening and connection.laddr.port == port and connection.pid:
+            # (address, port); empty for a socket that is not bound
+            if is_listening and connection.laddr[1:] == (port,) and connection.pid:
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     except psutil.Error:
         return None

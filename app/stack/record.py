@@ -77,8 +77,12 @@ def end_orphans(folder: StateFolder, say: Callable[[str], None]) -> int:
     for process in orphans.values():
         if not wait_gone(process, ORPHAN_GRACE_S):
             end_group(process.pid, signal.SIGKILL)
-    _path(folder).unlink(missing_ok=True)
+    forget(folder)
     return len(orphans)
+
+
+def forget(folder: StateFolder) -> None:
+    _path(folder).unlink(missing_ok=True)
 
 
 def _path(folder: StateFolder) -> Path:

@@ -113,19 +113,23 @@ class Supervisor:
         self._pids: dict[str, int] = {}
         self.processes: list[ManagedProcess] = []
 
+    def register(self) -> None:
+        """Leave a note of this supervisor, so that `adloom down` finds it from now on."""
+        self._write_record({})
+
     def start(self, specs: Sequence[ProcessSpec], environment: Mapping[str, str]) -> None:
         for spec in specs:
             process = ManagedProcess(spec, environment)
             self.processes.append(process)
             process.start()
-        self._write_record()
+        self._note_pids()
 
     def tick(self) -> None:
         for process in self.processes:
             message = process.tick()
             if message is not None:
                 self._say(message)
-        self._write_record()
+        self._note_pids()
 
     def hopeless(self) -> ManagedProcess | None:
         """A process that cannot stay up, if there is one."""
@@ -145,11 +149,13 @@ class Supervisor:
                 self._say(f"{process.spec.name} did not stop in time and was killed.")
             process.kill()
 
-    def _write_record(self) -> None:
+    def _note_pids(self) -> None:
         pids = {p.spec.name: p.pid for p in self.processes if p.pid is not None}
-        if pids == self._pids and pids:
-            return
-        self._pids = pids
+        if pids != self._pids:
+            self._write_record(pids)
+
+    def _write_record(self, pids: Mapping[str, int]) -> None:
+        self._pids = dict(pids)
         Record(
             supervisor=Recorded.of(os.getpid()),
             web_url=self._web_url,

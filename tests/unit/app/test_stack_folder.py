@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import ConfigurationError
+from app.errors import ConfigurationError, Conflict
 from app.stack import folder as folder_module
 from app.stack.folder import StateFolder
 
@@ -71,7 +71,8 @@ def test_a_state_folder_that_cannot_be_made_names_the_setting(tmp_path: Path) ->
 
 def test_a_lock_is_held_until_its_block_ends(tmp_path: Path) -> None:
     folder = StateFolder.create(tmp_path / "state")
-    assert not folder.is_locked("supervisor")
-    with folder.lock("supervisor"):
-        assert folder.is_locked("supervisor")
-    assert not folder.is_locked("supervisor")
+    second = folder.lock("supervisor", wait=False)
+    with folder.lock("supervisor"), pytest.raises(Conflict):
+        second.__enter__()
+    with folder.lock("supervisor", wait=False):
+        pass

@@ -1,0 +1,179 @@
+"""What is up, where it is, what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+import psycopg
+import redis
+
+from app.config import Config
+from app.errors import AppError
+from app.services import schema
+from app.stack.environment import Address, compose
+from app.stack.folder import StateFolder
+from app.stack.record import Record, running
+from app.stack.servers import Server, Servers
+from engine import registry
+from engine.errors import EngineError
+
+LOW_DISK_BYTES = 1_000_000_000
+PACKAGES = ("adloom", "torch", "diffusers", "celery", "sqlalchemy")
+EXPECTED_CHILDREN = frozenset({"control", "render"})
+
+
+class Health(StrEnum):
+    OK = "ok"
+    OFF = "off"  # not running, and nothing says that it should
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report; `remedy` says how to mend what is wrong."""
+
+    subject: str
+    health: Health
+    detail: str
+    remedy: str = ""
+
+
+def examine(folder: StateFolder, environ: Mapping[str, str], address: Address) -> Iterator[Check]:
+    """Look at everything without starting or changing anything."""
+    record = running(folder)
+    servers = Servers(folder, environ, say=lambda message: None)
+    yield from _versions()
+    yield _disk(folder)
+    for server in servers.by_variable.values():
+        yield _embedded(server, is_expected=record is not None)
+    yield from _processes(folder, record)
+    yield _weights()
+    try:
+        config = Config.from_environment(
+            compose(environ, folder=folder, servers=servers, address=address)
+        )
+    except AppError as error:
+        yield Check("Configuration", Health.WRONG, error.message, f"Set {error.field}.")
+        return
+    if "DATABASE_URL" not in servers.by_variable:
+        yield _external_database(config)
+    if "REDIS_URL" not in servers.by_variable:
+        yield _external_broker(config)
+    embedded = servers.by_variable.get("DATABASE_URL")
+    if embedded is None or embedded.is_up():
+        yield _schema(config)
+    if config.storage_url.startswith("file://"):
+        yield _local_store(Path(config.storage_url.removeprefix("file://")))
+
+
+def _versions() -> Iterator[Check]:
+    yield Check("Python", Health.OK, platform.python_version())
+    for name in PACKAGES:
+        try:
+            yield Check(name, Health.OK, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            yield Check(name, Health.WRONG, "not installed", "Run `make setup`.")
+
+
+def _disk(folder: StateFolder) -> Check:
+    free = shutil.disk_usage(folder.root).free
+    detail = f"{folder.root} ({free / 1e9:.1f} GB free)"
+    if free < LOW_DISK_BYTES:
+        remedy = "Free some space, or move the state folder (ADLOOM_STATE_DIR)."
+        return Check("State folder", Health.WRONG, detail, remedy)
+    return Check("State folder", Health.OK, detail)
+
+
+def _embedded(server: Server, *, is_expected: bool) -> Check:
+    if server.is_up():
+        return Check(server.name, Health.OK, f"{server.version()}, embedded, pid {server.pid}")
+    if server.pid is not None:
+        remedy = "Run `adloom down`, then `adloom up`."
+        return Check(server.name, Health.WRONG, f"pid {server.pid} does not answer", remedy)
+    if is_expected:
+        remedy = "The supervisor starts it again; if it does not, read the log."
+        return Check(server.name, Health.WRONG, "stopped while Adloom runs", remedy)
+    return Check(server.name, Health.OFF, "embedded, not running", "Start it with `adloom up`.")
+
+
+def _processes(folder: StateFolder, record: Record | None) -> Iterator[Check]:
+    if record is None:
+        left = Record.read(folder)
+        orphans = [] if left is None else [n for n, c in left.children.items() if c.find()]
+        if orphans:
+            detail = f"killed; {', '.join(orphans)} still run"
+            yield Check("Supervisor", Health.WRONG, detail, "Run `adloom down` or `adloom up`.")
+        else:
+            yield Check("Supervisor", Health.OFF, "not running", "Start it with `adloom up`.")
+        return
+    detail = f"pid {record.supervisor.pid}, dashboard {record.web_url or 'not started'}"
+    yield Check("Supervisor", Health.OK, detail)
+    expected = EXPECTED_CHILDREN | ({"web"} if record.web_url else set())
+    for name in sorted(expected):
+        child = record.children.get(name)
+        if child is not None and child.find() is not None:
+            yield Check(f"  {name}", Health.OK, f"pid {child.pid}")
+        else:
+            remedy = f"Read {folder.log(name)}; the supervisor starts it again."
+            yield Check(f"  {name}", Health.WRONG, "not running", remedy)
+
+
+def _weights() -> Check:
+    names = []
+    for model in registry.list_models():
+        try:
+            fingerprint = registry.weights_fingerprint(model.model_id)
+        except EngineError as error:
+            remedy = "Restore the checkpoint, or point ADLOOM_MODEL_DIR to its folder."
+            return Check("Model weights", Health.WRONG, str(error), remedy)
+        names.append(f"{model.model_id} ({fingerprint[:12]})")
+    return Check("Model weights", Health.OK, ", ".join(names))
+
+
+def _external_database(config: Config) -> Check:
+    address = config.database_url.replace("+psycopg", "", 1)
+    try:
+        with psycopg.connect(address, connect_timeout=5) as connection:
+            version = connection.info.parameter_status("server_version")
+    except psycopg.OperationalError as error:
+        reason = str(error).strip().splitlines()[-1]
+        return Check("Postgres", Health.WRONG, reason, "Check DATABASE_URL and the server.")
+    return Check("Postgres", Health.OK, f"{version}, from DATABASE_URL")
+
+
+def _external_broker(config: Config) -> Check:
+    try:
+        with redis.Redis.from_url(config.redis_url, socket_timeout=5) as client:
+            info = client.info("server")
+    except (redis.RedisError, ValueError) as error:
+        return Check("Redis", Health.WRONG, str(error), "Check REDIS_URL and the server.")
+    return Check("Redis", Health.OK, f"{info['redis_version']}, from REDIS_URL")
+
+
+def _schema(config: Config) -> Check:
+    try:
+        revision = schema.current_revision(config)
+        if schema.is_current(config):
+            return Check("Schema", Health.OK, f"current ({revision})")
+    except Exception as error:  # whatever the database answers belongs into the report
+        reason = str(error).strip().splitlines()[0]
+        return Check("Schema", Health.WRONG, reason, "Check DATABASE_URL and its roles.")
+    detail = f"at {revision or 'nothing'}, not current"
+    return Check("Schema", Health.WRONG, detail, "Run `adloom migrate`.")
+
+
+def _local_store(path: Path) -> Check:
+    probe = path / ".doctor"
+    try:
+        probe.write_bytes(b"ok")
+        probe.unlink()
+    except OSError as error:
+        detail = f"{path}: {error.strerror}"
+        return Check("Artifact store", Health.WRONG, detail, "Make the folder writable.")
+    return Check("Artifact store", Health.OK, str(path))
