@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+from safetensors import safe_open
 
 from engine.checkpoint import check_checkpoint
 from engine.errors import CheckpointError, GenerationCancelled, NonFiniteOutput
@@ -154,12 +155,31 @@ def refuse_non_finite(
 
 
 def _refuse_partial_weights(pipeline: Any, folder: Path) -> None:
-    # A loader may leave weights it did not find on the meta device, with no values at all.
+    """Raise CheckpointError where a part has weights that its files do not hold.
+
+    The loaders fill such weights with random values or none and only log it.
+    """
     for name, component in pipeline.components.items():
-        if isinstance(component, torch.nn.Module) and any(
-            parameter.is_meta for parameter in component.parameters()
-        ):
-            raise CheckpointError(folder / name, "lacks some of its weights. Copy it anew.")
+        if not isinstance(component, torch.nn.Module):
+            continue
+        stored: set[str] = set()
+        for path in (folder / name).glob("*.safetensors"):
+            with safe_open(path, framework="pt") as file:
+                stored.update(file.keys())
+        weights = component.state_dict()
+        # Tied weights are stored once, under one of their names.
+        loaded = {tensor.data_ptr() for key, tensor in weights.items() if key in stored}
+        lacking = [
+            key
+            for key, tensor in weights.items()
+            if key not in stored and tensor.data_ptr() not in loaded
+        ]
+        if lacking:
+            raise CheckpointError(
+                folder / name,
+                f"lacks {len(lacking)} of {len(weights)} weights, {lacking[0]} among them."
+                " Copy it anew.",
+            )
 
 
 @contextmanager

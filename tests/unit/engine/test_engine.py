@@ -272,8 +272,10 @@ def test_missing_weights_fail_each_request_with_the_way_out(
         assert "ADLOOM_MODEL_DIR" in outcome.message
 
 
-def _damage(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
-    path = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+def _damage(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], Any], part: str = "transformer"
+) -> None:
+    (path,) = (folder / part).glob("*.safetensors")
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path, metadata={"format": "pt"})
@@ -301,14 +303,23 @@ def test_weights_of_another_shape_are_refused(
     assert str(folder) in failure.message
 
 
-def test_weights_that_lack_a_tensor_are_refused(
-    damaged: tuple[Path, Engine], make_request: MakeRequest
+@pytest.mark.parametrize(
+    ("part", "weight"),
+    [
+        ("transformer", "blocks.1.ffn.net.2.weight"),
+        ("text_encoder", "encoder.final_layer_norm.weight"),
+        ("vae", "quant_conv.bias"),
+    ],
+)
+def test_a_part_that_lacks_a_weight_is_refused(
+    damaged: tuple[Path, Engine], make_request: MakeRequest, part: str, weight: str
 ) -> None:
     folder, engine = damaged
-    _damage(folder, lambda tensors: tensors.pop("blocks.1.ffn.net.2.weight"))
+    _damage(folder, lambda tensors: tensors.pop(weight), part)
     failure = _only_failure(engine, make_request())
     assert failure.code == "checkpoint_error"
-    assert str(folder) in failure.message
+    assert failure.message.startswith(f"{folder / part}: lacks 1 of ")
+    assert weight in failure.message
 
 
 def test_weights_that_compute_nan_are_not_delivered(

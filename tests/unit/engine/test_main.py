@@ -1,0 +1,131 @@
+"""The engine on the command line: files it writes, what it says, how it exits."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from engine.__main__ import main
+
+Run = Callable[..., Result]
+
+PROMPT = "a red sneaker on a beach"
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, model_dir: Path, tmp_path: Path) -> Run:
+    """Runs the command with the random checkpoint, in a folder of its own."""
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(model_dir))
+    monkeypatch.setenv("ADLOOM_DEVICE", "cpu")
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(main, arguments)
+
+    return invoke
+
+
+def test_a_prompt_becomes_a_clip(run: Run) -> None:
+    result = run("generate", "--prompt", PROMPT, "--steps", "2", "--frames", "9", "--out", "a.mp4")
+    assert result.exit_code == 0, result.output
+    assert "a.mp4: 224x128, 9 frame(s)" in result.stdout
+    with av.open("a.mp4") as container:
+        assert len(list(container.decode(video=0))) == 9
+
+
+def test_a_picture_is_written_and_starts_a_clip(run: Run) -> None:
+    still = run(
+        "generate", "--prompt", PROMPT, "--steps", "2", "--size", "1:1", "--out", "first.png"
+    )
+    assert still.exit_code == 0, still.output
+    with Image.open("first.png") as image:
+        assert (image.format, image.size) == ("PNG", (160, 160))
+    clip = run(
+        *("generate", "--prompt", PROMPT, "--steps", "2", "--frames", "5", "--size", "160x160"),
+        *("--image", "first.png", "--out", "clip.mp4"),
+    )
+    assert clip.exit_code == 0, clip.output
+    assert Path("clip.mp4").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (["--out", "a.gif"], 2, "t2v writes .mp4, not 'a.gif'"),
+        (["--out", "a.png", "--task", "t2v"], 2, "t2v writes .mp4"),
+        (["--out", "nowhere/a.mp4"], 2, "The folder nowhere does not exist"),
+        (["--out", "a.mp4", "--size", "3x3"], 2, "no size '3x3'; choose 224x128 (16:9)"),
+        (["--out", "a.mp4", "--frames", "6"], 2, "choose 5 or 9"),
+        (["--out", "a.mp4", "--model", "wan"], 2, "there is: adloom-tiny"),
+        (["--out", "a.mp4", "--task", "r2v"], 2, "adloom-tiny does not do r2v"),
+        (["--out", "a.mp4", "--task", "v2v"], 2, "'v2v' is not one of"),
+        (["--out", "a.mp4", "--task", "i2v"], 2, "reads 1 reference image(s), 0 given"),
+        (["--out", "a.mp4", "--image", "no.png"], 2, "no.png is missing"),
+        (["--out", "a.mp4", "--prompt", "red " * 99], 2, "tokens, but adloom-tiny reads 64"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else None,
+)
+def test_a_wrong_option_is_answered_clearly(
+    run: Run, arguments: list[str], exit_code: int, message: str
+) -> None:
+    result = run("generate", "--prompt", PROMPT, *arguments)
+    assert (result.exit_code, result.stdout) == (exit_code, "")
+    assert message in result.stderr
+    assert list(Path().iterdir()) == []
+
+
+def test_missing_weights_are_said(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path))
+    result = run("generate", "--prompt", PROMPT, "--out", "a.mp4")
+    assert result.exit_code == 1
+    assert "the weights folder is missing" in result.stderr
+    assert "the weights folder is missing" in run("models").stdout
+
+
+def test_a_bad_variable_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADLOOM_DTYPE", "int3")
+    result = run("models")
+    assert result.exit_code == 1
+    assert "ADLOOM_DTYPE" in result.stderr
+
+
+def test_the_models_are_listed(run: Run, model_dir: Path) -> None:
+    result = run("models")
+    assert result.exit_code == 0
+    for text in ("adloom-tiny", "t2v, i2v, t2i", "128x160 (4:5)", str(model_dir / "tiny")):
+        assert text in result.stdout
+
+
+def test_ctrl_c_leaves_no_file(model_dir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.mp4"
+    terminal, errors = pty.openpty()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "engine", "generate", "--prompt", PROMPT),
+            *("--steps", "200", "--out", str(out)),
+        ],
+        env={**os.environ, "ADLOOM_MODEL_DIR": str(model_dir), "TERM": "xterm"},
+        stderr=errors,
+    )
+    os.close(errors)
+    said = ""
+    # The bar on the terminal shows that the first of 200 steps is under way.
+    while "Denoising" not in said:
+        said += os.read(terminal, 1024).decode()
+    process.send_signal(signal.SIGINT)
+    while "Stopped" not in said:
+        said += os.read(terminal, 1024).decode()
+    assert process.wait(timeout=60) == 130
+    assert list(tmp_path.iterdir()) == []
