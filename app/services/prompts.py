@@ -1,0 +1,272 @@
+"""Prompt templates: checked text with `{{ placeholders }}`, rendered with a row of values.
+
+Rendering walks the checked syntax tree itself; nothing a person writes is ever compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from jinja2 import nodes
+
+from app.errors import InvalidInput
+from app.services.prompt_grammar import CheckedTemplate, check
+from app.services.prompt_syntax import PromptFinding, locate, make_finding
+
+MAX_TEMPLATE_LENGTH: Final = 4_000
+MAX_VALUE_LENGTH: Final = 500
+MAX_PROMPT_LENGTH: Final = 5_000
+
+# Neither Postgres nor a tokenizer takes these: controls but tab and line end, half surrogates.
+CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+# Name, value as it stands in the prompt, start and end in characters.
+Span = tuple[str, str, int, int]
+
+
+class PromptError(InvalidInput):
+    """A template or its values cannot be used; `findings` holds every fault, in text order."""
+
+    code = "invalid_prompt"
+
+    def __init__(self, findings: Sequence[PromptFinding], *, field: str = "prompt") -> None:
+        faults = "\n".join(f"{str(item)[:1].upper()}{str(item)[1:]}." for item in findings)
+        super().__init__(faults, field=field)
+        self.findings = list(findings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placeholder:
+    """A name that a template uses, at its first place; line and column count from 1.
+
+    One that is not required may stay without a value: it has a default, or an `{% if %}`
+    around it asks for it.
+    """
+
+    name: str
+    line: int
+    column: int
+    offset: int
+    filters: tuple[str, ...]
+    is_required: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedPrompt:
+    text: str
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class ParsedPrompt:
+    """A template that passed the check."""
+
+    source: str
+    placeholders: tuple[Placeholder, ...]
+    body: tuple[nodes.Node, ...]
+
+    def render(self, values: Mapping[str, str]) -> RenderedPrompt:
+        """Put the values in; PromptError names each placeholder without a value, or too long."""
+        writer = _Writer(self.source, values)
+        writer.write(self.body)
+        text = "".join(writer.parts)
+        if not writer.findings and len(text) > MAX_PROMPT_LENGTH:
+            message = (
+                f"the prompt comes out with {len(text):,} characters; {MAX_PROMPT_LENGTH:,} are"
+                " allowed"
+            )
+            writer.findings.append(make_finding(self.source, 0, message))
+        if writer.findings:
+            raise PromptError(writer.findings)
+        return RenderedPrompt(text=text, spans=tuple(writer.spans))
+
+
+def parse_prompt(text: str) -> ParsedPrompt:
+    """Check a template; PromptError lists every fault with its place and what to write instead."""
+    source = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not source.strip():
+        raise PromptError([make_finding("", 0, "the prompt is empty; describe what to render")])
+    if len(source) > MAX_TEMPLATE_LENGTH:
+        message = f"the prompt has {len(source):,} characters; {MAX_TEMPLATE_LENGTH:,} are allowed"
+        raise PromptError([make_finding(source, MAX_TEMPLATE_LENGTH, message)])
+    checked = check(source)
+    placeholders = _placeholders(source, checked)
+    findings = [*_control_characters(source), *checked.findings, *_confusable(placeholders)]
+    if findings:
+        raise PromptError(findings)
+    return ParsedPrompt(source=source, placeholders=placeholders, body=checked.body)
+
+
+def _placeholders(source: str, checked: CheckedTemplate) -> tuple[Placeholder, ...]:
+    required = {item.name for item in checked.occurrences if item.is_required}
+    first = {item.name: item for item in reversed(checked.occurrences)}
+    placeholders: list[Placeholder] = []
+    for item in sorted(first.values(), key=lambda item: item.offset):
+        line, column = locate(source, item.offset)
+        placeholders.append(
+            Placeholder(
+                name=item.name,
+                line=line,
+                column=column,
+                offset=item.offset,
+                filters=item.filters,
+                is_required=item.name in required,
+            )
+        )
+    return tuple(placeholders)
+
+
+def _control_characters(source: str) -> list[PromptFinding]:
+    return [
+        make_finding(
+            source,
+            match.start(),
+            f"there is an invisible control character (U+{ord(match[0]):04X}); delete it",
+        )
+        for match in CONTROL_CHARACTER.finditer(source)
+    ]
+
+
+def _confusable(placeholders: Sequence[Placeholder]) -> list[PromptFinding]:
+    """Columns of a table are matched without regard to case, so names may not differ by it."""
+    seen: dict[str, str] = {}
+    findings: list[PromptFinding] = []
+    for item in placeholders:
+        other = seen.setdefault(item.name.casefold(), item.name)
+        if other != item.name:
+            findings.append(
+                PromptFinding(
+                    message=f"this differs from {{{{ {other} }}}} by capital letters alone;"
+                    " use one spelling",
+                    line=item.line,
+                    column=item.column,
+                    placeholder=item.name,
+                )
+            )
+    return findings
+
+
+class _Writer:
+    """One walk over the checked tree that writes the text and notes where each value stands."""
+
+    def __init__(self, source: str, values: Mapping[str, str]) -> None:
+        self.parts: list[str] = []
+        self.spans: list[Span] = []
+        self.findings: list[PromptFinding] = []
+        self._source = source
+        self._values = values
+        self._length = 0
+
+    def write(self, body: Sequence[nodes.Node]) -> None:
+        for node in body:
+            if isinstance(node, nodes.Output):
+                for child in node.nodes:
+                    self._print(child)
+            elif isinstance(node, nodes.If):
+                self.write(self._chosen(node))
+
+    def _print(self, node: nodes.Node) -> None:
+        if isinstance(node, nodes.TemplateData):
+            self._append(node.data)
+            return
+        chain: list[nodes.Filter] = []
+        while isinstance(node, nodes.Filter) and node.node is not None:
+            chain.append(node)
+            node = node.node
+        value = self._text(node)
+        for step in reversed(chain):
+            value = _apply(step, value)
+        if isinstance(node, nodes.Name):
+            self._check_value(node, value)
+            self.spans.append((node.name, value, self._length, self._length + len(value)))
+        self._append(value)
+
+    def _append(self, text: str) -> None:
+        self.parts.append(text)
+        self._length += len(text)
+
+    def _check_value(self, node: nodes.Name, value: str) -> None:
+        length = len(self._values.get(node.name, ""))
+        if not value.strip():
+            message = "there is no value for this placeholder"
+        elif length > MAX_VALUE_LENGTH:
+            message = f"the value has {length:,} characters; {MAX_VALUE_LENGTH} are allowed"
+        else:
+            return
+        self.findings.append(make_finding(self._source, node.lineno, message, node.name))
+
+    def _chosen(self, node: nodes.If) -> Sequence[nodes.Node]:
+        for branch in (node, *node.elif_):
+            if self._holds(branch.test):
+                return branch.body
+        return node.else_
+
+    def _holds(self, test: nodes.Node) -> bool:
+        if isinstance(test, nodes.Not):
+            return not self._holds(test.node)
+        if isinstance(test, nodes.And):
+            return self._holds(test.left) and self._holds(test.right)
+        if isinstance(test, nodes.Or):
+            return self._holds(test.left) or self._holds(test.right)
+        if isinstance(test, nodes.Compare):
+            return self._compare(test)
+        if isinstance(test, nodes.Const):
+            return bool(test.value)
+        return bool(self._text(test).strip())
+
+    def _compare(self, test: nodes.Compare) -> bool:
+        operator, right = test.ops[0].op, test.ops[0].expr
+        left = self._text(test.expr)
+        if operator == "eq":
+            return left == self._text(right)
+        if operator == "ne":
+            return left != self._text(right)
+        # A list holds whole values; a text holds its parts.
+        if isinstance(right, nodes.List | nodes.Tuple):
+            is_in = left in [self._text(item) for item in right.items]
+        else:
+            is_in = left in self._text(right)
+        return is_in == (operator == "in")
+
+    def _text(self, node: nodes.Node) -> str:
+        if isinstance(node, nodes.Name):
+            return self._values.get(node.name, "")
+        assert isinstance(node, nodes.Const)
+        return str(node.value)
+
+
+def _apply(step: nodes.Filter, value: str) -> str:
+    """Jinja's filters of these names, except that `truncate` counts its ellipsis in."""
+    match step.name:
+        case "lower":
+            return value.lower()
+        case "upper":
+            return value.upper()
+        case "title":
+            return " ".join(word[:1].upper() + word[1:].lower() for word in value.split(" "))
+        case "capitalize":
+            return value.capitalize()
+        case "trim":
+            return value.strip()
+        case "default":
+            return value if value.strip() else str(_argument(step))
+        case _:
+            return _truncate(value, int(_argument(step)))
+
+
+def _argument(step: nodes.Filter) -> str | int:
+    constant = step.args[0]
+    assert isinstance(constant, nodes.Const)
+    value: str | int = constant.value
+    return value
+
+
+def _truncate(value: str, length: int) -> str:
+    """At most `length` characters, cut between words where there are several."""
+    if len(value) <= length:
+        return value
+    cut = value[: length - 1]
+    return (cut.rsplit(" ", 1)[0].rstrip() or cut) + "…"
