@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,9 +33,32 @@ VARIABLES: dict[str, str] = {
     "ADLOOM_BASE_URL": "public address, for links in messages",
     "ADLOOM_SECURE_COOKIES": "1 when served over HTTPS",
     "ADLOOM_LOG_LEVEL": "DEBUG, INFO, WARNING or ERROR",
+    "ADLOOM_LEASE_S": "seconds after which the work of a silent worker is given to another",
+    "ADLOOM_JOB_DEADLINE_S": "seconds that one render may take before it counts as hung",
+    "ADLOOM_CLAIM_LIMIT": "most jobs that a render worker takes at once",
 }
 
 MIN_SECRET_LENGTH = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """How workers hold their work; heartbeat and reaper follow from the lease."""
+
+    lease_s: float = 60.0
+    job_deadline_s: float = 1_800.0
+    claim_limit: int = 64
+    # How often a worker looks for work that no doorbell announced.
+    poll_s: float = 2.0
+
+    @property
+    def heartbeat_s(self) -> float:
+        """A third of the lease: two heartbeats may be lost before the lease is."""
+        return self.lease_s / 3
+
+    @property
+    def reap_s(self) -> float:
+        return self.lease_s / 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +78,7 @@ class Config:
     base_url: str = "http://127.0.0.1:8000"
     secure_cookies: bool = False
     log_level: str = "INFO"
+    workers: WorkerSettings = WorkerSettings()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -76,6 +101,7 @@ class Config:
             base_url=(env.get("ADLOOM_BASE_URL") or f"http://{host}:{port}").rstrip("/"),
             secure_cookies=env.get("ADLOOM_SECURE_COOKIES", "0") == "1",
             log_level=env.get("ADLOOM_LOG_LEVEL", "INFO").upper(),
+            workers=_worker_settings(env),
         )
 
 
@@ -106,6 +132,28 @@ def _port(text: str) -> int:
             f"ADLOOM_PORT is {text!r}; it must be a number from 1 to 65535.", field="ADLOOM_PORT"
         )
     return int(text)
+
+
+def _worker_settings(env: Mapping[str, str]) -> WorkerSettings:
+    default = WorkerSettings()
+    return WorkerSettings(
+        lease_s=_positive(env, "ADLOOM_LEASE_S", default.lease_s),
+        job_deadline_s=_positive(env, "ADLOOM_JOB_DEADLINE_S", default.job_deadline_s),
+        claim_limit=math.ceil(_positive(env, "ADLOOM_CLAIM_LIMIT", default.claim_limit)),
+    )
+
+
+def _positive(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ConfigurationError(f"{name} is {text!r}; it must be a number above 0.", field=name)
+    return value
 
 
 def _parse_url(text: str, name: str) -> URL:

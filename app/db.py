@@ -14,12 +14,14 @@ from app.access import Actor
 from app.config import Config
 
 WORKSPACE_SETTING = "adloom.workspace_id"
+CONFIG = "config"
 
 
 class Database:
     """The two ways into Postgres: `adloom_app` for people, `adloom_system` for background work."""
 
     def __init__(self, config: Config, *, pool_size: int = 5) -> None:
+        self._config = config
         self.app_engine = _create_engine(config.database_app_url, pool_size)
         self.system_engine = _create_engine(config.database_system_url, pool_size)
 
@@ -42,7 +44,7 @@ class Database:
 
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Session]:
-        with Session(engine, expire_on_commit=False) as session:
+        with Session(engine, expire_on_commit=False, info={CONFIG: self._config}) as session:
             try:
                 yield session
                 session.commit()
@@ -57,6 +59,12 @@ def bind_workspace(session: Session, actor: Actor) -> None:
         text("SELECT set_config(:name, :value, true)"),
         {"name": WORKSPACE_SETTING, "value": str(actor.workspace_id)},
     )
+
+
+def config_of(session: Session) -> Config:
+    """The settings of the Database that the session came from."""
+    config: Config = session.info[CONFIG]
+    return config
 
 
 def after_commit(session: Session, callback: Callable[[], None]) -> None:
