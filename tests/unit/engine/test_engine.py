@@ -329,7 +329,18 @@ def test_weights_that_compute_nan_are_not_delivered(
     _damage(folder, lambda tensors: tensors["proj_out.bias"].fill_(float("nan")))
     failure = _only_failure(engine, make_request())
     assert failure.code == "non_finite_output"
+    assert "the denoise stage computed NaN or infinity in float32" in failure.message
     assert str(folder) in failure.message
+
+
+def test_a_decoder_that_computes_nan_is_not_delivered(
+    damaged: tuple[Path, Engine], make_request: MakeRequest
+) -> None:
+    folder, engine = damaged
+    _damage(folder, lambda tensors: tensors["decoder.conv_out.bias"].fill_(float("nan")), "vae")
+    failure = _only_failure(engine, make_request())
+    assert failure.code == "non_finite_output"
+    assert "the decode stage" in failure.message
 
 
 def test_running_out_of_memory_is_said_and_may_be_retried(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from tokenizers import Tokenizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine import registry
@@ -139,6 +141,21 @@ def test_a_prompt_is_measured_in_the_models_tokens(model_dir: Path) -> None:
     registry.validate_prompt("adloom-tiny", longest, model_dir=model_dir)
     with pytest.raises(InvalidRequest, match="65 tokens, but adloom-tiny reads 64"):
         registry.validate_prompt("adloom-tiny", longest + "red", model_dir=model_dir)
+
+
+def test_padding_saved_with_a_tokenizer_does_not_count(model_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(model_dir / "tiny", tmp_path / "tiny")
+    path = tmp_path / "tiny" / "tokenizer" / "tokenizer.json"
+    saved = Tokenizer.from_file(str(path))
+    saved.enable_padding(length=64)
+    saved.enable_truncation(max_length=64)
+    saved.save(str(path))
+    for prompt in ("a red sneaker", "red " * 99):
+        counts = {
+            registry.count_tokens("adloom-tiny", prompt, model_dir=folder)
+            for folder in (model_dir, tmp_path)
+        }
+        assert len(counts) == 1
 
 
 def test_missing_weights_say_where_they_belong(tmp_path: Path) -> None:
