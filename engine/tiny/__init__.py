@@ -1,0 +1,1 @@
+"""The built-in video model: its scenes, its training and its evaluation."""
