@@ -32,11 +32,8 @@ class BatchState(StrEnum):
 class Batch(Identified, Timestamped, WorkspaceScoped, Base):
     __tablename__ = "batches"
     __table_args__ = (
-        Index(
-            "ix_batches_live",
-            "state",
-            postgresql_where="state IN ('expanding', 'running', 'paused')",
-        ),
+        # Batches that have not ended yet; the others are never looked at by background work.
+        Index("ix_batches_live", "state", postgresql_where="completed_at IS NULL"),
         Index("ix_batches_campaign_id_created_at", "campaign_id", "created_at"),
     )
 
@@ -57,6 +54,7 @@ class Batch(Identified, Timestamped, WorkspaceScoped, Base):
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
     launched_at: Mapped[datetime | None]
     expanded_at: Mapped[datetime | None]
+    # When it ended, whatever the end was; a cancelled batch ends with its last live job.
     completed_at: Mapped[datetime | None]
     # When a worker last took work from it: the claim serves first what has waited longest.
     last_claimed_at: Mapped[datetime | None]

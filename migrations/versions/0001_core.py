@@ -255,10 +255,7 @@ def _create_batches() -> None:
         _time("last_claimed_at"),
     )
     op.create_index(
-        "ix_batches_live",
-        "batches",
-        ["state"],
-        postgresql_where="state IN ('expanding', 'running', 'paused')",
+        "ix_batches_live", "batches", ["state"], postgresql_where="completed_at IS NULL"
     )
     op.create_index("ix_batches_campaign_id_created_at", "batches", ["campaign_id", "created_at"])
     op.create_table(

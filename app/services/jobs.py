@@ -1,0 +1,279 @@
+"""The only writer of a render job's state: jobs are made and moved here, with all that goes along.
+
+A move takes the counters of the batch and the attempt of the job with it, in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import psycopg.sql
+from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from app.models import (
+    FINAL_STATES,
+    LIVE_STATES,
+    TRANSITIONS,
+    Attempt,
+    BatchDelta,
+    JobPurpose,
+    JobState,
+    RenderJob,
+    Usage,
+)
+from app.models.base import new_id
+
+PREVIEW_PRIORITY = 0
+NORMAL_PRIORITY = 10
+
+MOVED_COLUMNS = (
+    RenderJob.id,
+    RenderJob.batch_id,
+    RenderJob.workspace_id,
+    RenderJob.purpose,
+    RenderJob.lease_token,
+    RenderJob.lease_worker,
+    RenderJob.start_count,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewJob:
+    """A job to be made; the fields are columns of RenderJob."""
+
+    id: UUID = field(default_factory=new_id)
+    workspace_id: UUID
+    batch_id: UUID
+    variant_id: UUID
+    purpose: JobPurpose
+    state: JobState = JobState.QUEUED
+    priority: int = NORMAL_PRIORITY
+    affinity_key: str
+    group_key: str
+    plan_order: int
+    work_units: float
+    shared_units: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MovedJob:
+    """A job that has just changed its state; the lease and the count are those of now."""
+
+    id: UUID
+    batch_id: UUID
+    workspace_id: UUID
+    purpose: JobPurpose
+    lease_token: int | None
+    lease_worker: str | None
+    start_count: int
+    was: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job ended or has to be tried again."""
+
+    code: str
+    message: str
+
+
+JOB_COLUMNS = tuple(column.name for column in fields(NewJob))
+_as_row = attrgetter(*JOB_COLUMNS)
+
+
+def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
+    """Make a few jobs; works under row-level security."""
+    if jobs:
+        rows = [dict(zip(JOB_COLUMNS, _as_row(job), strict=True)) for job in jobs]
+        session.execute(insert(RenderJob), rows)
+        _count_new(session, jobs)
+
+
+def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
+    """Make many jobs by COPY, which Postgres offers to `adloom_system` alone."""
+    copy_rows(session, "render_jobs", JOB_COLUMNS, map(_as_row, jobs))
+    _count_new(session, jobs)
+
+
+def copy_rows(
+    session: Session, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
+    """COPY rows within the session's transaction. Values of jsonb columns come as JSON text."""
+    connection = session.connection().connection.driver_connection
+    assert isinstance(connection, psycopg.Connection)
+    statement = psycopg.sql.SQL("COPY {} ({}) FROM STDIN").format(
+        psycopg.sql.Identifier(table),
+        psycopg.sql.SQL(", ").join(map(psycopg.sql.Identifier, columns)),
+    )
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def transition(
+    session: Session,
+    condition: ColumnElement[bool],
+    *,
+    to: JobState,
+    changes: Mapping[str, Any] | None = None,
+    reason: Reason | None = None,
+    limit: int | None = None,
+) -> list[MovedJob]:
+    """Move the jobs that meet the condition and may go to this state; returns those that went.
+
+    Rows are locked in the order of their ids, so that two moves never wait for each other.
+    """
+    chosen = (
+        select(RenderJob.id, RenderJob.state.label("was"))
+        .where(RenderJob.state.in_(_sources(to)), condition)
+        .order_by(RenderJob.id)
+        .limit(limit)
+        .with_for_update(of=RenderJob)
+        .cte("chosen")
+    )
+    values = _values_on_entry(to, reason) | dict(changes or {})
+    rows = session.execute(
+        update(RenderJob)
+        .where(RenderJob.id == chosen.c.id)
+        .values(state=to, **values)
+        .returning(*MOVED_COLUMNS, chosen.c.was),
+        execution_options={"synchronize_session": False},
+    )
+    moved = [MovedJob(**row._mapping) for row in rows]
+    if moved:
+        _count_moves(session, moved, to)
+        _record_attempts(session, moved, to, reason)
+    return moved
+
+
+def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> list[MovedJob]:
+    """Let waiting jobs (by id) succeed with artifacts that exist already, free of charge."""
+    moved: list[MovedJob] = []
+    jobs_by_artifact: dict[UUID, list[UUID]] = {}
+    for job_id, artifact_id in artifact_ids.items():
+        jobs_by_artifact.setdefault(artifact_id, []).append(job_id)
+    for artifact_id, job_ids in jobs_by_artifact.items():
+        moved += transition(
+            session,
+            RenderJob.id.in_(job_ids) & (RenderJob.state != JobState.RUNNING),
+            to=JobState.SUCCEEDED,
+            changes={"artifact_id": artifact_id},
+        )
+    if moved:
+        session.execute(insert(Usage), [_free_usage(job) for job in moved])
+    return moved
+
+
+def add_cost(session: Session, job: MovedJob, *, state: JobState, cost_micros: int) -> None:
+    """Add money to the counter of a state, without changing its count."""
+    if cost_micros:
+        delta = _delta(job.workspace_id, (job.batch_id, job.purpose, state), 0)
+        session.execute(insert(BatchDelta), [delta | {"cost_micros": cost_micros}])
+
+
+def _sources(to: JobState) -> list[JobState]:
+    return [state for state, targets in TRANSITIONS.items() if to in targets]
+
+
+def _values_on_entry(to: JobState, reason: Reason | None) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "error_code": reason.code if reason else None,
+        "error_message": reason.message if reason else None,
+        "finished_at": func.now() if to in FINAL_STATES else None,
+    }
+    if to is not JobState.RUNNING:
+        lease = ("lease_token", "lease_worker", "lease_expires_at", "deadline_at")
+        values |= dict.fromkeys(lease)
+    return values
+
+
+def _count_new(session: Session, jobs: Sequence[NewJob]) -> None:
+    if jobs:
+        counts = Counter((job.batch_id, job.purpose, job.state) for job in jobs)
+        workspaces = {job.batch_id: job.workspace_id for job in jobs}
+        session.execute(
+            insert(BatchDelta),
+            [_delta(workspaces[key[0]], key, number) for key, number in counts.items()],
+        )
+
+
+def _count_moves(session: Session, moved: Sequence[MovedJob], to: JobState) -> None:
+    counts: Counter[tuple[UUID, JobPurpose, JobState]] = Counter()
+    for job in moved:
+        counts[job.batch_id, job.purpose, job.was] -= 1
+        counts[job.batch_id, job.purpose, to] += 1
+    workspaces = {job.batch_id: job.workspace_id for job in moved}
+    session.execute(
+        insert(BatchDelta),
+        [_delta(workspaces[key[0]], key, number) for key, number in counts.items()],
+    )
+
+
+def _delta(
+    workspace_id: UUID, key: tuple[UUID, JobPurpose, JobState], count: int
+) -> dict[str, Any]:
+    batch_id, purpose, state = key
+    return {
+        "workspace_id": workspace_id,
+        "batch_id": batch_id,
+        "purpose": purpose.value,
+        "state": state.value,
+        "count": count,
+        "cost_micros": 0,
+    }
+
+
+def _record_attempts(
+    session: Session, moved: Sequence[MovedJob], to: JobState, reason: Reason | None
+) -> None:
+    """Open an attempt for a job that starts to run, close it when the job stops running."""
+    if to is JobState.RUNNING:
+        session.execute(insert(Attempt), [_attempt(job) for job in moved])
+        return
+    ended = [job.id for job in moved if job.was is JobState.RUNNING]
+    if ended:
+        session.execute(
+            update(Attempt)
+            .where(Attempt.job_id.in_(ended), Attempt.outcome.is_(None))
+            .values(
+                outcome=to.value,
+                finished_at=func.now(),
+                error_code=reason.code if reason else None,
+                error_message=reason.message if reason else None,
+            ),
+            execution_options={"synchronize_session": False},
+        )
+
+
+def _attempt(job: MovedJob) -> dict[str, Any]:
+    return {
+        "workspace_id": job.workspace_id,
+        "job_id": job.id,
+        "lease_token": job.lease_token,
+        "worker": job.lease_worker,
+        "number": job.start_count,
+    }
+
+
+def _free_usage(job: MovedJob) -> dict[str, Any]:
+    return {
+        "workspace_id": job.workspace_id,
+        "batch_id": job.batch_id,
+        "job_id": job.id,
+        "units": 0.0,
+        "cost_micros": 0,
+        "render_s": 0.0,
+        "is_reused": True,
+    }
+
+
+def is_live() -> ColumnElement[bool]:
+    """The condition that a job may still change by itself."""
+    return RenderJob.state.in_(LIVE_STATES)
