@@ -2,7 +2,8 @@
 
 errors       what can go wrong                 types       requests, results, progress
 config       what the environment sets         checkpoint  is a weights folder whole, and which
-registry     the models and what they can do   plan        groups, sharing, work units
+registry     the models and what they can do   costs       operations of a forward, a decode
+plan         groups, sharing, work units       segments    slices of a run, stored and resumed
 media        videos, posters, contact sheets   pipelines   one file per model family
 engine       `Engine.generate(requests)`       __main__    the engine on the command line
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import platform
+import unicodedata
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,9 @@ _LABEL_SIZE = 13
 _LABEL_LINE = 18
 _PAPER = (250, 249, 246)
 _INK = (38, 38, 42)
+# Pillow's built-in font draws ASCII and these; what Unicode cannot decompose is spelled by hand.
+_DRAWABLE = frozenset("·‘’“”«»°")
+_SPELLINGS = str.maketrans({"–": "-", "—": "-", "ß": "ss", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"})
 
 
 def encode_video(frames: Frames, fps: int, path: Path) -> None:
@@ -207,15 +211,25 @@ def _check_frames(frames: Frames) -> None:
 def _wrap(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
     """Break a label into at most two lines of `width` pixels."""
     lines = [""]
-    for word in text.split():
+    for word in _drawable(text).split():
         longer = f"{lines[-1]} {word}".strip()
         if not lines[-1] or font.getlength(longer) <= width:
             lines[-1] = longer
         else:
             lines.append(word)
     if len(lines) > 2:
-        lines = [lines[0], f"{' '.join(lines[1:])}"]
+        lines = [lines[0], " ".join(lines[1:])]
     return [_cut(line, font, width) for line in lines]
+
+
+def _drawable(text: str) -> str:
+    """The label without accents, `?` for letters of other scripts: the font has no more."""
+    letters = unicodedata.normalize("NFKD", text.translate(_SPELLINGS))
+    return "".join(
+        letter if letter.isascii() or letter in _DRAWABLE else "?"
+        for letter in letters
+        if not unicodedata.combining(letter)
+    )
 
 
 def _cut(line: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:

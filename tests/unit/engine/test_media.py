@@ -255,6 +255,19 @@ def test_labels_stand_below_their_pictures_and_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("label", "drawn"),
+    [("São Paulo – größer", "Sao Paulo - grosser"), ("東京 · “Łódź”", "?? · “Lodz”")],
+)
+def test_a_label_uses_only_letters_that_the_font_has(
+    tmp_path: Path, label: str, drawn: str
+) -> None:
+    tiles = [np.full((60, 200, 3), 90, np.uint8)]
+    contact_sheet(tiles, tmp_path / "label.png", columns=1, labels=[label])
+    contact_sheet(tiles, tmp_path / "drawn.png", columns=1, labels=[drawn])
+    assert (tmp_path / "label.png").read_bytes() == (tmp_path / "drawn.png").read_bytes()
+
+
+@pytest.mark.parametrize(
     ("count", "columns", "labels"), [(0, 2, []), (2, 0, []), (2, 2, ["only one"])]
 )
 def test_a_contact_sheet_that_makes_no_sense_is_refused(
