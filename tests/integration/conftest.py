@@ -1,0 +1,52 @@
+"""What the tests of jobs, leases and batches share: a running batch and its jobs as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from sqlalchemy import select, text
+
+from app.db import Database
+from app.models import Batch, RenderJob, Workspace
+from tests.factories import make_batch, make_campaign, make_workspace
+
+
+@pytest.fixture
+def batch(database: Database, workspace: Workspace) -> Batch:
+    """A running batch without jobs, in `workspace`."""
+    with database.system_scope() as session:
+        return make_batch(session, campaign=make_campaign(session, workspace_id=workspace.id))
+
+
+@pytest.fixture
+def foreign_batch(database: Database) -> Batch:
+    """A running batch without jobs, in a workspace of its own."""
+    with database.system_scope() as session:
+        other = make_workspace(session)
+        return make_batch(session, campaign=make_campaign(session, workspace_id=other.id))
+
+
+@pytest.fixture
+def read_job(database: Database) -> Callable[[UUID], RenderJob]:
+    """The job as it stands in the database now."""
+
+    def read(job_id: UUID) -> RenderJob:
+        with database.system_scope() as session:
+            return session.scalars(select(RenderJob).where(RenderJob.id == job_id)).one()
+
+    return read
+
+
+@pytest.fixture
+def pass_time(database: Database) -> Callable[..., None]:
+    """Shift times of render jobs into the past, as if so many seconds had gone by."""
+
+    def shift(seconds: float, *columns: str) -> None:
+        names = columns or ("lease_expires_at", "deadline_at", "scheduled_at")
+        moved = ", ".join(f"{name} = {name} - make_interval(secs => {seconds})" for name in names)
+        with database.system_scope() as session:
+            session.execute(text(f"UPDATE render_jobs SET {moved}"))
+
+    return shift

@@ -1,0 +1,418 @@
+"""Leases between workers: who gets what, what an old token can do, what is rescued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from sqlalchemy import func, select, update
+
+from app.db import Database
+from app.models import (
+    Artifact,
+    Attempt,
+    Batch,
+    BatchState,
+    JobState,
+    Quote,
+    RenderJob,
+    Usage,
+    Workspace,
+)
+from app.services import leases
+from app.services.leases import ClaimedGroup, NewUsage
+from tests.factories import make_artifact_files, make_batch, make_campaign, make_jobs
+
+ReadJob = Callable[[UUID], RenderJob]
+PassTime = Callable[..., None]
+
+USAGE = NewUsage(units=8.0, render_s=1.5)
+
+
+def claim(database: Database, worker: str = "worker-1", **options: object) -> ClaimedGroup | None:
+    with database.system_scope() as session:
+        return leases.claim(session, worker=worker, **options)  # type: ignore[arg-type]
+
+
+def claim_some(database: Database, worker: str = "worker-1", **options: object) -> ClaimedGroup:
+    group = claim(database, worker, **options)
+    assert group is not None
+    return group
+
+
+def succeed(database: Database, job_id: UUID, token: int) -> bool:
+    with database.system_scope() as session:
+        return leases.finish_succeeded(
+            session, job_id=job_id, token=token, artifact=make_artifact_files(), usage=USAGE
+        )
+
+
+def fail(database: Database, job_id: UUID, token: int, *, is_retryable: bool, code: str = "nan") -> bool:
+    with database.system_scope() as session:
+        return leases.finish_failed(
+            session,
+            job_id=job_id,
+            token=token,
+            code=code,
+            message="It went wrong.",
+            is_retryable=is_retryable,
+        )
+
+
+def rescue(database: Database) -> int:
+    with database.system_scope() as session:
+        return leases.rescue_expired(session)
+
+
+def count(database: Database, table: type) -> int:
+    with database.system_scope() as session:
+        return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+class TestClaim:
+    def test_a_group_is_claimed_whole_and_in_its_order(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b", "c"])
+        group = claim_some(database)
+        assert [job.job_id for job in group.jobs] == ids
+        assert [job.prompt for job in group.jobs] == ["a", "b", "c"]
+        assert group.jobs[0].to_request().request_id == str(ids[0])
+        assert claim(database) is None
+
+    def test_two_claims_at_once_never_split_a_group_and_never_take_one_twice(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a", "b", "c"], ["d", "e", "f"])
+        with database.system_scope() as first, database.system_scope() as second:
+            one = leases.claim(first, worker="worker-1")
+            other = leases.claim(second, worker="worker-2")
+            third = leases.claim(second, worker="worker-2")
+        assert one is not None
+        assert other is not None
+        assert third is None
+        assert one.token != other.token
+        assert {len(one.jobs), len(other.jobs)} == {3}
+        assert one.group_key != other.group_key
+
+    def test_a_worker_waits_for_nobody_when_the_only_group_is_being_claimed(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a", "b"])
+        with database.system_scope() as first, database.system_scope() as second:
+            assert leases.claim(first, worker="worker-1") is not None
+            assert leases.claim(second, worker="worker-2") is None
+
+    def test_the_rest_of_a_group_waits_until_the_claimed_part_has_ended(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a", "b", "c"])
+        part = claim_some(database, limit=2)
+        assert [job.prompt for job in part.jobs] == ["a", "b"]
+        assert claim(database, "worker-2") is None
+        for job in part.jobs:
+            assert succeed(database, job.job_id, part.token)
+        assert [job.prompt for job in claim_some(database, "worker-2").jobs] == ["c"]
+
+    @pytest.mark.parametrize("state", [BatchState.PAUSED, BatchState.CANCELLED, BatchState.FAILED])
+    def test_nothing_is_claimed_from_a_batch_that_is(
+        self, database: Database, batch: Batch, state: BatchState
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a"])
+            session.execute(update(Batch).values(state=state))
+        assert claim(database) is None
+
+    def test_a_job_is_not_claimed_before_its_time(
+        self, database: Database, batch: Batch, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a"])
+        pass_time(-60, "scheduled_at")
+        assert claim(database) is None
+        pass_time(61, "scheduled_at")
+        assert claim(database) is not None
+
+    def test_every_start_is_an_attempt(self, database: Database, batch: Batch) -> None:
+        with database.system_scope() as session:
+            [job_id] = make_jobs(session, batch, ["a"])
+        group = claim_some(database)
+        assert group.jobs[0].number == 1
+        succeed(database, job_id, group.token)
+        with database.system_scope() as session:
+            attempt = session.scalars(select(Attempt)).one()
+        assert (attempt.number, attempt.worker, attempt.outcome) == (1, "worker-1", "succeeded")
+        assert attempt.finished_at is not None
+
+
+class TestReuse:
+    def test_equal_pixels_in_two_groups_are_rendered_once(
+        self, database: Database, batch: Batch, read_job: ReadJob
+    ) -> None:
+        with database.system_scope() as session:
+            first, twin = make_jobs(session, batch, ["a"], ["a"])
+        group = claim_some(database)
+        # The other worker leaves the twin alone while the first is being rendered …
+        assert claim(database, "worker-2") is None
+        assert succeed(database, group.jobs[0].job_id, group.token)
+        with database.system_scope() as session:
+            session.execute(update(RenderJob).values(scheduled_at=func.now()))
+        # … and then it is there already.
+        assert claim(database, "worker-2") is None
+        jobs = read_job(first), read_job(twin)
+        assert [job.state for job in jobs] == [JobState.SUCCEEDED] * 2
+        assert jobs[0].artifact_id == jobs[1].artifact_id
+        assert count(database, Artifact) == 1
+        with database.system_scope() as session:
+            usage = session.execute(select(Usage.is_reused, Usage.cost_micros)).all()
+            state = session.scalar(select(Batch.state))
+        assert sorted(tuple(row) for row in usage) == [(False, 0), (True, 0)]
+        assert state is BatchState.COMPLETED
+
+    def test_a_batch_that_asks_for_fresh_renders_takes_no_older_artifact(
+        self, database: Database, batch: Batch, workspace: Workspace
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a"])
+        group = claim_some(database)
+        succeed(database, group.jobs[0].job_id, group.token)
+        with database.system_scope() as session:
+            campaign = make_campaign(session, workspace_id=workspace.id)
+            fresh = make_batch(session, campaign=campaign, spec={"force_render": True})
+            make_jobs(session, fresh, ["a"])
+        assert claim_some(database).jobs[0].prompt == "a"
+
+    def test_another_workspace_does_not_reuse_ours(
+        self, database: Database, batch: Batch, foreign_batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a"])
+            make_jobs(session, foreign_batch, ["a"])
+        for _ in range(2):
+            group = claim_some(database)
+            succeed(database, group.jobs[0].job_id, group.token)
+        assert count(database, Artifact) == 2
+
+
+class TestFinish:
+    def test_a_stale_lease_cannot_finish_a_job(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            [job_id] = make_jobs(session, batch, ["a"])
+        old = claim_some(database)
+        pass_time(61)
+        assert rescue(database) == 1
+        assert not succeed(database, job_id, old.token)
+        new = claim_some(database, "worker-2")
+        assert not succeed(database, job_id, old.token)
+        assert not fail(database, job_id, old.token, is_retryable=False)
+        assert read_job(job_id).state is JobState.RUNNING
+        assert count(database, Artifact) == 0
+        assert count(database, Usage) == 0
+
+        assert succeed(database, job_id, new.token)
+        assert not succeed(database, job_id, new.token)
+        assert count(database, Artifact) == 1
+        assert count(database, Usage) == 1
+
+    def test_the_charge_is_the_planned_work_at_most(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a", "b"])
+            session.add(
+                Quote(
+                    workspace_id=batch.workspace_id, batch_id=batch.id, variant_count=2,
+                    full_units=20, shared_units=16, rate_micros_per_unit=100,
+                    full_cost_micros=2_000, cost_micros=1_600, currency="USD", details={},
+                )
+            )  # fmt: skip
+        group = claim_some(database)
+        for job, units in zip(group.jobs, (500.0, 2.5), strict=True):
+            with database.system_scope() as session:
+                leases.finish_succeeded(
+                    session,
+                    job_id=job.job_id,
+                    token=group.token,
+                    artifact=make_artifact_files(),
+                    usage=NewUsage(units=units, render_s=1.0),
+                )
+        with database.system_scope() as session:
+            costs = session.scalars(select(Usage.cost_micros).order_by(Usage.units)).all()
+        assert costs == [250, 800]
+
+    def test_a_failure_that_may_pass_is_tried_again_later_and_at_last_fails(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            [job_id] = make_jobs(session, batch, ["a"])
+        for start in range(1, 4):
+            group = claim_some(database)
+            assert fail(database, job_id, group.token, is_retryable=True)
+            job = read_job(job_id)
+            assert job.start_count == start
+            assert job.state is (JobState.RETRYABLE if start < 3 else JobState.FAILED)
+            assert claim(database) is None
+            pass_time(3_600, "scheduled_at")
+        assert read_job(job_id).error_message == "It went wrong."
+
+    def test_a_failure_that_stays_is_not_tried_again(
+        self, database: Database, batch: Batch, read_job: ReadJob
+    ) -> None:
+        with database.system_scope() as session:
+            [job_id] = make_jobs(session, batch, ["a"])
+        assert fail(database, job_id, claim_some(database).token, is_retryable=False)
+        job = read_job(job_id)
+        assert (job.state, job.error_code) == (JobState.FAILED, "nan")
+        assert job.finished_at is not None
+
+
+class TestRenewAndRelease:
+    def test_a_heartbeat_keeps_the_lease(
+        self, database: Database, batch: Batch, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b"])
+        claim(database)
+        pass_time(50, "lease_expires_at")
+        with database.system_scope() as session:
+            renewal = leases.renew(session, worker="worker-1")
+        assert renewal.held == set(ids)
+        assert not renewal.cancelled
+        pass_time(50, "lease_expires_at")
+        assert rescue(database) == 0
+
+    def test_a_heartbeat_tells_what_was_taken_away_and_what_is_cancelled(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            first, second = make_jobs(session, batch, ["a", "b"])
+        group = claim_some(database)
+        succeed(database, first, group.token)
+        with database.system_scope() as session:
+            session.execute(update(Batch).values(state=BatchState.CANCELLED))
+            renewal = leases.renew(session, worker="worker-1")
+            nobody = leases.renew(session, worker="worker-2")
+        assert renewal.held == renewal.cancelled == {second}
+        assert not nobody.held
+
+    def test_what_is_handed_back_costs_no_start(
+        self, database: Database, batch: Batch, read_job: ReadJob
+    ) -> None:
+        with database.system_scope() as session:
+            first, second, third = make_jobs(session, batch, ["a", "b", "c"])
+        group = claim_some(database)
+        succeed(database, first, group.token)
+        with database.system_scope() as session:
+            assert leases.release(session, token=group.token, job_ids=[second]) == 1
+            assert leases.release(session, token=group.token) == 1
+            assert leases.release(session, token=group.token) == 0
+        for job_id in (second, third):
+            job = read_job(job_id)
+            assert (job.state, job.start_count, job.lease_token) == (JobState.QUEUED, 0, None)
+        again = claim_some(database, "worker-2")
+        assert [job.job_id for job in again.jobs] == [second, third]
+        assert again.jobs[0].number == 1
+
+    def test_a_cancelled_render_ends_its_job_only_when_the_batch_is_cancelled(
+        self, database: Database, batch: Batch, read_job: ReadJob
+    ) -> None:
+        with database.system_scope() as session:
+            first, second = make_jobs(session, batch, ["a", "b"])
+        group = claim_some(database)
+        fail(database, first, group.token, is_retryable=False, code="cancelled")
+        job = read_job(first)
+        assert (job.state, job.start_count) == (JobState.QUEUED, 0)
+        with database.system_scope() as session:
+            session.execute(update(Batch).values(state=BatchState.CANCELLED))
+        fail(database, second, group.token, is_retryable=False, code="cancelled")
+        assert read_job(second).state is JobState.CANCELLED
+
+
+class TestRescue:
+    def test_a_live_lease_is_left_alone(self, database: Database, batch: Batch) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a"])
+        claim(database)
+        assert rescue(database) == 0
+
+    def test_jobs_of_a_lost_worker_are_tried_again_one_by_one(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b", "c"])
+        claim(database)
+        pass_time(61)
+        assert rescue(database) == 3
+        job = read_job(ids[0])
+        assert (job.state, job.error_code) == (JobState.RETRYABLE, "worker_lost")
+        groups = [claim_some(database, f"worker-{number}") for number in range(3)]
+        assert [len(group.jobs) for group in groups] == [1, 1, 1]
+        assert {group.jobs[0].job_id for group in groups} == set(ids)
+        assert claim(database) is None
+
+    def test_a_job_that_kills_its_worker_is_quarantined_and_its_siblings_finish(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        prompts = [f"prompt {number}" for number in range(5)]
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, prompts)
+        poison = ids[2]
+        while (group := claim(database)) is not None:
+            if any(job.job_id == poison for job in group.jobs):
+                pass_time(61)  # the worker is dead
+                rescue(database)
+            else:
+                for job in group.jobs:
+                    succeed(database, job.job_id, group.token)
+        job = read_job(poison)
+        assert job.state is JobState.QUARANTINED
+        assert job.start_count == 3
+        assert job.error_code == "worker_lost"
+        assert "last of its tries" in (job.error_message or "")
+        others = {read_job(other).state for other in ids if other != poison}
+        assert others == {JobState.SUCCEEDED}
+        with database.system_scope() as session:
+            assert session.scalar(select(Batch.state)) is BatchState.COMPLETED
+
+    def test_a_render_that_hangs_is_ended_though_its_worker_still_beats(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b"])
+        group = claim_some(database, hard_deadline_s=100.0)
+        pass_time(101)
+        with database.system_scope() as session:
+            assert leases.renew(session, worker="worker-1").held == set(ids)
+        assert rescue(database) == 2
+        assert {read_job(job_id).error_code for job_id in ids} == {"deadline_exceeded"}
+        assert not succeed(database, ids[0], group.token)
+
+    def test_later_jobs_of_a_group_have_more_time(
+        self, database: Database, batch: Batch, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            first, second = make_jobs(session, batch, ["a", "b"])
+        group = claim_some(database, hard_deadline_s=100.0)
+        succeed(database, first, group.token)
+        pass_time(101, "deadline_at")
+        assert rescue(database) == 0
+        pass_time(100, "deadline_at")
+        assert rescue(database) == 1
+        assert not succeed(database, second, group.token)
+
+    def test_a_running_job_without_an_expiry_counts_as_lost(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a"])
+        claim(database)
+        with database.system_scope() as session:
+            session.execute(update(RenderJob).values(lease_expires_at=None))
+        assert rescue(database) == 1
