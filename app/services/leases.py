@@ -111,12 +111,21 @@ def renew(session: Session, *, worker: str, lease_s: float = LEASE_S) -> Renewal
     )
 
 
-def release(session: Session, *, token: int, job_ids: Collection[UUID] | None = None) -> int:
-    """Hand jobs back without charging the start: all of the token, or these; returns how many."""
+def release(
+    session: Session,
+    *,
+    token: int,
+    job_ids: Collection[UUID] | None = None,
+    as_singles: bool = False,
+) -> int:
+    """Hand jobs back without charging the start: all of the token, or these; returns how many.
+
+    `as_singles` has them claimed one by one, when they do not fit together.
+    """
     condition = RenderJob.lease_token == token
     if job_ids is not None:
         condition &= RenderJob.id.in_(job_ids)
-    return len(_hand_back(session, condition))
+    return len(_hand_back(session, condition, as_singles=as_singles))
 
 
 def rescue_expired(session: Session) -> int:
@@ -264,12 +273,20 @@ def _lock_leased(session: Session, *, job_id: UUID, token: int) -> Row[Any] | No
     ).one_or_none()
 
 
-def _hand_back(session: Session, condition: ColumnElement[bool]) -> list[MovedJob]:
+def _hand_back(
+    session: Session, condition: ColumnElement[bool], *, as_singles: bool = False
+) -> list[MovedJob]:
+    changes: dict[str, Any] = {
+        "start_count": RenderJob.start_count - 1,
+        "scheduled_at": func.now(),
+    }
+    if as_singles:
+        changes["is_single"] = True
     return jobs.transition(
         session,
         condition & (RenderJob.state == JobState.RUNNING),
         to=JobState.QUEUED,
-        changes={"start_count": RenderJob.start_count - 1, "scheduled_at": func.now()},
+        changes=changes,
     )
 
 
