@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, exists, func, select, text, true, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
 from app.models import (
@@ -215,7 +216,7 @@ def _find_artifacts(session: Session, row: AnyRow, keys: set[str]) -> dict[str, 
     found = session.execute(
         select(Artifact.variant_key, Artifact.id)
         .where(Artifact.workspace_id == row.workspace_id, Artifact.variant_key.in_(keys), fresh)
-        .distinct(Artifact.variant_key)
+        .ext(distinct_on(Artifact.variant_key))
         .order_by(Artifact.variant_key, Artifact.created_at.desc())
     )
     return {row.variant_key: row.id for row in found}

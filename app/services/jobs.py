@@ -46,20 +46,27 @@ MOVED_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewJob:
-    """A job to be made; the fields are columns of RenderJob."""
+    """A job to be made; the fields are columns of RenderJob.
+
+    With an artifact that exists already it is made as succeeded, free of charge.
+    """
 
     id: UUID = field(default_factory=new_id)
     workspace_id: UUID
     batch_id: UUID
     variant_id: UUID
     purpose: JobPurpose
-    state: JobState = JobState.QUEUED
     priority: int = NORMAL_PRIORITY
     affinity_key: str
     group_key: str
     plan_order: int
     work_units: float
     shared_units: float
+    artifact_id: UUID | None = None
+
+    @property
+    def state(self) -> JobState:
+        return JobState.QUEUED if self.artifact_id is None else JobState.SUCCEEDED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,21 +91,50 @@ class Reason:
     message: str
 
 
-JOB_COLUMNS = tuple(column.name for column in fields(NewJob))
-_as_row = attrgetter(*JOB_COLUMNS)
+_NEW_COLUMNS = tuple(item.name for item in fields(NewJob))
+_new_row = attrgetter(*_NEW_COLUMNS)
+_USAGE_COLUMNS = (
+    "id",
+    "workspace_id",
+    "batch_id",
+    "job_id",
+    "units",
+    "cost_micros",
+    "render_s",
+    "is_reused",
+)
 
 
 def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
-    """Make a few jobs; works under row-level security."""
+    """Make a few jobs that have to be rendered; works under row-level security."""
     if jobs:
-        rows = [dict(zip(JOB_COLUMNS, _as_row(job), strict=True)) for job in jobs]
+        rows = [
+            dict(zip(_NEW_COLUMNS, _new_row(job), strict=True)) | {"state": JobState.QUEUED}
+            for job in jobs
+        ]
         session.execute(insert(RenderJob), rows)
         _count_new(session, jobs)
 
 
 def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
     """Make many jobs by COPY, which Postgres offers to `adloom_system` alone."""
-    copy_rows(session, "render_jobs", JOB_COLUMNS, map(_as_row, jobs))
+    now = session.scalar(select(func.now()))
+    copy_rows(
+        session,
+        "render_jobs",
+        (*_NEW_COLUMNS, "state", "finished_at"),
+        ((*_new_row(job), job.state, now if job.artifact_id else None) for job in jobs),
+    )
+    copy_rows(
+        session,
+        "usage",
+        _USAGE_COLUMNS,
+        (
+            (new_id(), job.workspace_id, job.batch_id, job.id, 0.0, 0, 0.0, True)
+            for job in jobs
+            if job.artifact_id
+        ),
+    )
     _count_new(session, jobs)
 
 

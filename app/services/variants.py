@@ -67,7 +67,16 @@ class VariantFactory:
         self._settings_by_shape: dict[tuple[str, ...], RenderSettings] = {}
 
     def draft(self, combination: Combination, *, ordinal: int, take: int) -> VariantDraft:
-        """The variant with this ordinal; InvalidInput names the row whose values do not fit."""
+        """The variant with this ordinal; InvalidInput names it when its values do not fit."""
+        try:
+            return self._draft(combination, ordinal=ordinal, take=take)
+        except InvalidInput as error:
+            row = f" (row {combination.row_id})" if combination.row_id else ""
+            raise InvalidInput(
+                f"Variant {ordinal + 1}{row}: {error.message}", field=error.field
+            ) from error
+
+    def _draft(self, combination: Combination, *, ordinal: int, take: int) -> VariantDraft:
         values = dict(combination.values)
         rendered = self._prompt.render(values)
         negative = self._negative_prompt
@@ -106,8 +115,7 @@ class VariantFactory:
             return self._spec.seed + take
         if not written.isdecimal() or int(written) + take > registry.MAX_SEED:
             raise InvalidInput(
-                f"{_place(combination)}the seed {written!r} is not a whole number from 0 to "
-                f"{registry.MAX_SEED}.",
+                f"The seed {written!r} is not a whole number from 0 to {registry.MAX_SEED}.",
                 field=column,
             )
         return int(written) + take
@@ -226,7 +234,3 @@ def _frames(settings: RenderSettings, *, name: str, value: str) -> int:
     blocks = round((seconds * settings.fps - 1) / stride)
     frames = blocks * stride + 1
     return min(max(frames, model.min_frames), model.max_frames)
-
-
-def _place(combination: Combination) -> str:
-    return f"Row {combination.row_id}: " if combination.row_id else ""
