@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from engine.tiny import vocabulary
-from engine.tiny.clips import SHARD_CLIPS, ClipCache
+from engine.tiny.clips import ClipCache
 from engine.tiny.runs import RunFolder, Timer, cosine
 from engine.tiny.scenes import Scene
 
@@ -86,31 +86,24 @@ def train_judge(run: RunFolder, timer: Timer) -> bool:
             return False
         bucket = str(rng.choice(list(shards)))
         # The first shard of each bucket is held out.
-        found = cache.read(bucket, int(rng.integers(1, shards[bucket])))
-        assert found is not None
-        index = np.sort(rng.choice(SHARD_CLIPS, BATCH, replace=False))
-        views = _augment(view_clips(found[0][index]))
-        labels = label_scenes([found[1][i] for i in index])
+        clips, scenes = cache.read(bucket, int(rng.integers(1, shards[bucket])))
+        index = np.sort(rng.choice(len(clips), BATCH, replace=False))
+        views = _augment(view_clips(clips[index]))
+        labels = label_scenes([scenes[i] for i in index])
         with torch.autocast("cpu", torch.bfloat16):
             logits = judge(views)
         losses = [F.cross_entropy(x.float(), labels[:, i]) for i, x in enumerate(logits)]
         for group in optimizer.param_groups:
             group["lr"] = 2e-3 * cosine(step / STEPS, 0.02) * min(1.0, (step + 1) / 50)
         optimizer.zero_grad()
-        torch.stack(losses).sum().backward()
+        torch.autograd.backward(torch.stack(losses).sum())
         optimizer.step()
         if step % 100 == 99:
             run.log("judge", step=step + 1, loss=float(torch.stack(losses).sum().detach()))
     judge.eval()
-    run.log("judge", **{b: judge_accuracy(judge, *_held_out(cache, b)) for b in shards})
+    run.log("judge", **{b: judge_accuracy(judge, *cache.read(b, 0)) for b in shards})
     save_judge(judge, run.folder("judge"))
     return True
-
-
-def _held_out(cache: ClipCache, bucket: str) -> tuple[np.ndarray, list[Scene]]:
-    found = cache.read(bucket, 0)
-    assert found is not None
-    return found
 
 
 @torch.no_grad()

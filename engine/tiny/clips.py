@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.tiny import vocabulary
@@ -29,51 +28,46 @@ def render_seeded(bucket: str, seed: int, num_frames: int = vocabulary.NUM_FRAME
     )
 
 
-def shard_seed(bucket: str, shard: int) -> int:
-    """First seed of a shard; buckets never share a seed."""
-    bucket_index = list(vocabulary.SIZES).index(bucket)
-    return FIRST_TRAINING_SEED * (bucket_index + 1) + shard * SHARD_CLIPS
-
-
-def render_shard(bucket: str, shard: int) -> tuple[Tensor, list[Scene]]:
-    """Clips (100, F, H, W, 3) uint8 and their scenes."""
-    first = shard_seed(bucket, shard)
-    seeds = range(first, first + SHARD_CLIPS)
-    clips = torch.stack([render_seeded(bucket, seed) for seed in seeds])
-    return clips, [training_scene(seed) for seed in seeds]
-
-
 class ClipCache:
-    """Rendered shards under `folder`, as memory-mapped arrays."""
+    """Rendered shards under `folder`, as memory-mapped arrays of `shard_clips` clips each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, shard_clips: int = SHARD_CLIPS) -> None:
+        self.folder, self.shard_clips = folder, shard_clips
 
     def _path(self, bucket: str, shard: int) -> Path:
         return self.folder / bucket.replace(":", "x") / f"{shard:04d}.npy"
 
+    def _seeds(self, bucket: str, shard: int) -> range:
+        """Seeds of one shard; buckets never share a seed."""
+        first = FIRST_TRAINING_SEED * (1 + list(vocabulary.SIZES).index(bucket))
+        return range(first + shard * self.shard_clips, first + (shard + 1) * self.shard_clips)
+
     def ensure(self, clips_per_bucket: int) -> None:
         """Render the shards that are missing."""
-        for shard in range(clips_per_bucket // SHARD_CLIPS):
+        for shard in range(clips_per_bucket // self.shard_clips):
             for bucket in vocabulary.SIZES:
                 path = self._path(bucket, shard)
                 if not path.exists():
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    clips, scenes = render_shard(bucket, shard)
+                    clips, scenes = self.render(bucket, shard)
                     partial = path.with_suffix(".partial.npy")
-                    np.save(partial, clips.numpy())
+                    np.save(partial, clips)
                     path.with_suffix(".json").write_text(json.dumps([asdict(s) for s in scenes]))
                     partial.rename(path)
 
-    def read(self, bucket: str, shard: int) -> tuple[np.ndarray, list[Scene]] | None:
-        """Clips and scenes of one shard, or None when it was not rendered."""
+    def render(self, bucket: str, shard: int) -> tuple[np.ndarray, list[Scene]]:
+        """Clips (N, F, H, W, 3) uint8 of one shard and their scenes, without keeping them."""
+        seeds = self._seeds(bucket, shard)
+        clips = np.stack([render_seeded(bucket, seed).numpy() for seed in seeds])
+        return clips, [training_scene(seed) for seed in seeds]
+
+    def read(self, bucket: str, shard: int) -> tuple[np.ndarray, list[Scene]]:
+        """Clips and scenes of one shard, rendered anew when they are not in the cache."""
         path = self._path(bucket, shard)
         if not path.exists():
-            return None
-        scenes = [
-            Scene(**attributes) for attributes in json.loads(path.with_suffix(".json").read_text())
-        ]
-        return np.load(path, mmap_mode="r"), scenes
+            return self.render(bucket, shard)
+        kept = json.loads(path.with_suffix(".json").read_text())
+        return np.load(path, mmap_mode="r"), [Scene(**attributes) for attributes in kept]
 
     def open(self, bucket: str) -> list[np.ndarray]:
         """All complete shards of one bucket."""

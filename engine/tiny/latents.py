@@ -10,7 +10,7 @@ from diffusers import AutoencoderKLWan
 from torch import Tensor
 
 from engine.tiny import vocabulary
-from engine.tiny.clips import SHARD_CLIPS, ClipCache, render_shard
+from engine.tiny.clips import ClipCache
 from engine.tiny.runs import RunFolder, Timer, to_model_range
 from engine.tiny.vae import build_vae, encode_clips, whole_clip_passes
 
@@ -59,8 +59,9 @@ def load_trained_vae(run: RunFolder) -> AutoencoderKLWan:
 class LatentCache:
     """Normalised latents on disk, one file per shard and bucket."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, clips: ClipCache | None = None) -> None:
         self.run = run
+        self.clips = clips or ClipCache(run.folder("clips"))
         self.folder = run.folder("latents")
 
     def _path(self, bucket: str, shard: int) -> Path:
@@ -73,7 +74,7 @@ class LatentCache:
         """Encode the shards that are missing; True when all are there."""
         missing = [
             (bucket, shard)
-            for shard in range(clips_per_bucket // SHARD_CLIPS)
+            for shard in range(clips_per_bucket // self.clips.shard_clips)
             for bucket in vocabulary.SIZES
             if not self._path(bucket, shard).exists()
         ]
@@ -82,9 +83,7 @@ class LatentCache:
             if timer.is_over():
                 return False
             assert vae is not None
-            clips, scenes = ClipCache(self.run.folder("clips")).read(bucket, shard) or render_shard(
-                bucket, shard
-            )
+            clips, scenes = self.clips.read(bucket, shard)
             raw = encode_many(vae, clips)
             if not (self.folder / "stats.json").exists():
                 (self.folder / "stats.json").write_text(json.dumps(asdict(measure_stats(raw))))

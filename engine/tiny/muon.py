@@ -23,7 +23,8 @@ def orthogonalise(batch: Tensor, steps: int = 5) -> Tensor:
     for _ in range(steps):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return (x.mT if tall else x).to(batch.dtype)
+    found: Tensor = x.mT if tall else x
+    return found.to(batch.dtype)
 
 
 class Muon(torch.optim.Optimizer):
@@ -54,9 +55,11 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         updates = []
         for param in params:
+            gradient = param.grad
+            assert gradient is not None
             buffer = self.state[param].setdefault("momentum", torch.zeros_like(param))
-            buffer.lerp_(param.grad, 1 - group["momentum"])
-            updates.append(param.grad.lerp(buffer, group["momentum"]).reshape(shape))
+            buffer.lerp_(gradient, 1 - group["momentum"])
+            updates.append(gradient.lerp(buffer, group["momentum"]).reshape(shape))
         stacked = orthogonalise(torch.stack(updates)) * (0.2 * max(shape) ** 0.5)
         for param, update in zip(params, stacked, strict=True):
             param.mul_(1 - group["lr"] * group["weight_decay"])

@@ -80,7 +80,8 @@ def render_prompts(
         generator=[torch.Generator().manual_seed(seed) for seed in seeds],
         output_type="np",
     )
-    return np.rint(np.asarray(output.frames) * 255).astype(np.uint8)
+    frames: np.ndarray = np.rint(np.asarray(output.frames) * 255).astype(np.uint8)
+    return frames
 
 
 def contact_sheet(rows: list[tuple[str, list[np.ndarray]]], path: Path) -> None:

@@ -168,7 +168,7 @@ def shade(
     highlight = (nx * lx * 0.6 + ny * ly * 0.6 + nz * half_z).clamp_(0, 1).pow_(18)
     rim = slope.pow(4) * (0.35 + 0.65 * ny.clamp(min=0)) * 0.35
     lit = solid(light.ambient) + solid(light.key) * diffuse
-    out = solid(colour) * lit
+    out: Tensor = solid(colour) * lit
     out += solid(light.key) * (highlight * gloss * 0.5)
     out += solid(light.rim) * (rim * gloss)
     return out.clamp_(0, 1)

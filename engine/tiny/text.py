@@ -1,6 +1,7 @@
 """The built-in tokenizer and text encoder, trained to tell the attributes of a caption."""
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,16 @@ TEXT_CONFIG: dict[str, Any] = {
     "pad_token_id": 0,
     "eos_token_id": 1,
 }
-STEPS = 700
-BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """How the text encoder is trained; the defaults are what the shipped weights had."""
+
+    steps: int = 700
+    batch: int = 64
+    tokenizer_captions: int = 20_000
+    lr: float = 2e-3
 
 
 def sample_captions(count: int, seed: int) -> tuple[list[str], list[dict[str, str]]]:
@@ -45,7 +54,7 @@ def sample_captions(count: int, seed: int) -> tuple[list[str], list[dict[str, st
     return [text for text, _ in pairs], [shown for _, shown in pairs]
 
 
-def train_tokenizer() -> PreTrainedTokenizerFast:
+def train_tokenizer(caption_count: int) -> PreTrainedTokenizerFast:
     """Lower-cased BPE over sample captions, with every printable ASCII character in reach."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence(
@@ -66,7 +75,7 @@ def train_tokenizer() -> PreTrainedTokenizerFast:
         initial_alphabet=[chr(c) for c in range(33, 127)],
         show_progress=False,
     )
-    texts, _ = sample_captions(20_000, seed=3)
+    texts, _ = sample_captions(caption_count, seed=3)
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", special_tokens=[("</s>", 1)]
@@ -115,30 +124,30 @@ def tokenise(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> tuple[Tens
     return batch.input_ids, batch.attention_mask
 
 
-def train_text(run: RunFolder, timer: Timer, steps: int = STEPS) -> bool:
+def train_text(run: RunFolder, timer: Timer, plan: TextPlan) -> bool:
     """Train tokenizer and encoder and save both under `text/`; True when complete."""
     torch.manual_seed(5)
-    tokenizer = train_tokenizer()
+    tokenizer = train_tokenizer(plan.tokenizer_captions)
     encoder = UMT5EncoderModel(UMT5Config(**TEXT_CONFIG, tie_word_embeddings=True))
     reader = AttributeReader(TEXT_CONFIG["d_model"])
     parameters = [*encoder.parameters(), *reader.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=2e-3, weight_decay=0.01)
-    for step in range(steps):
+    optimizer = torch.optim.AdamW(parameters, lr=plan.lr, weight_decay=0.01)
+    for step in range(plan.steps):
         if timer.is_over():
             return False
-        texts, shown = sample_captions(BATCH, seed=10_000 + step)
+        texts, shown = sample_captions(plan.batch, seed=10_000 + step)
         ids, mask = tokenise(tokenizer, texts)
         predictions = reader(encoder(ids, attention_mask=mask).last_hidden_state, mask)
         labels = labels_of(shown)
         losses = [F.cross_entropy(p, labels[:, i]) for i, p in enumerate(predictions)]
         loss = torch.stack(losses).sum()
         for group in optimizer.param_groups:
-            group["lr"] = 2e-3 * cosine(step / steps) * min(1.0, (step + 1) / 50)
+            group["lr"] = plan.lr * cosine(step / plan.steps) * min(1.0, (step + 1) / 50)
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        if step % 100 == 0 or step == steps - 1:
+        if step % 100 == 0 or step == plan.steps - 1:
             right = [
                 float((p.argmax(-1) == labels[:, i]).float().mean())
                 for i, p in enumerate(predictions)

@@ -16,7 +16,7 @@ from engine.tiny.clips import ClipCache
 from engine.tiny.export import export
 from engine.tiny.latents import LatentCache
 from engine.tiny.runs import RunFolder, Timer
-from engine.tiny.text import train_text
+from engine.tiny.text import TextPlan, train_text
 from engine.tiny.transformer_training import TransformerPlan, TransformerTrainer
 from engine.tiny.vae_training import VaePlan, VaeTrainer
 
@@ -41,7 +41,7 @@ def run_stage(stage: str, run: RunFolder, timer: Timer, options: argparse.Namesp
         cache.ensure(plan.clips_per_bucket)
         return VaeTrainer(run, plan, decoder_only=stage == "decoder").train(cache, timer)
     if stage == "text":
-        return train_text(run, timer)
+        return train_text(run, timer, TextPlan())
     if stage == "judge":
         ClipCache(run.folder("clips")).ensure(VaePlan().clips_per_bucket)
         return train_judge(run, timer)

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from diffusers import WanTransformer3DModel
+from diffusers.models.transformers.transformer_wan import WanAttention, WanRotaryPosEmbed
 from torch import Tensor, nn
 
 HEADS, HEAD_DIM = 4, 64
+TEXT_LENGTHS = (40, 72)
 TRANSFORMER_CONFIG: dict[str, Any] = {
     "patch_size": (1, 2, 2),
     "num_attention_heads": HEADS,
@@ -50,7 +52,7 @@ def build_transformer(config: dict[str, Any] = TRANSFORMER_CONFIG) -> WanTransfo
 
 
 @torch.no_grad()
-def _position_biases(attention: nn.Module, rope: nn.Module) -> None:
+def _position_biases(attention: WanAttention, rope: WanRotaryPosEmbed) -> None:
     """Biases on q and k that make each head look at a place: Wan has no absolute positions.
 
     A constant in a rotary pair turns into a score that peaks at a chosen offset. Head 0 looks at
@@ -79,7 +81,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _heads(x: Tensor) -> Tensor:
-    return x.unflatten(2, (HEADS, HEAD_DIM))
+    return x.view(x.shape[0], x.shape[1], HEADS, HEAD_DIM)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -89,7 +91,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if bias is not None:
         scores = scores + bias
     weights = scores.float().softmax(-1).to(v.dtype)
-    return (weights @ v).transpose(1, 2).flatten(2)
+    attended: Tensor = weights @ v
+    return attended.transpose(1, 2).flatten(2)
 
 
 def _norm(x: Tensor) -> Tensor:
@@ -146,6 +149,9 @@ class TrainingPass:
 
     def __init__(self, model: WanTransformer3DModel, *, compiled: bool) -> None:
         self.model = model
+        if compiled:
+            # Two text lengths times three token counts, for clips and for images.
+            torch._dynamo.config.recompile_limit = 16
         self.block = torch.compile(block_pass, dynamic=False) if compiled else block_pass
 
     def __call__(self, noisy: Tensor, times: Tensor, text: Tensor, text_bias: Tensor) -> Tensor:
@@ -168,7 +174,7 @@ class TrainingPass:
             x = self.block(parameters, x, (text, text_bias), (modulation, is_first), rotary)
         table = model.scale_shift_table.unsqueeze(0) + embedded.unsqueeze(2)
         shift, scale = (torch.where(is_first, r[:, :1], r[:, 1:]) for r in table.unbind(2))
-        out = model.proj_out(_norm(x) * (1 + scale) + shift)
+        out: Tensor = model.proj_out(_norm(x) * (1 + scale) + shift)
         b, _, f, h, w = noisy.shape
         out = out.view(b, f, h // 2, w // 2, 1, 2, 2, -1).permute(0, 7, 1, 4, 2, 5, 3, 6)
         return out.flatten(6, 7).flatten(4, 5).flatten(2, 3)
@@ -177,8 +183,10 @@ class TrainingPass:
 def text_inputs(embeddings: list[Tensor], pads: list[int]) -> tuple[Tensor, Tensor]:
     """Stack embeddings (n_i, dim) behind one zero token that stands for `pads[i]` paddings."""
     longest = max(len(e) for e in embeddings)
-    text = torch.zeros(len(embeddings), longest + 1, embeddings[0].shape[1])
-    bias = torch.full((len(embeddings), 1, 1, longest + 1), -1e4)
+    # Two lengths only: every other one would be compiled anew.
+    length = next(n for n in TEXT_LENGTHS if n > longest)
+    text = torch.zeros(len(embeddings), length, embeddings[0].shape[1])
+    bias = torch.full((len(embeddings), 1, 1, length), -1e4)
     for row, (embedding, pad) in enumerate(zip(embeddings, pads, strict=True)):
         text[row, 1 : len(embedding) + 1] = embedding
         bias[row, ..., 1 : len(embedding) + 1] = 0

@@ -43,6 +43,7 @@ class TransformerPlan:
     average_decay: float = 0.999
     shift: float = 2.0
     compiled: bool = True
+    steps: int | None = None  # None: until stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class TransformerTrainer:
         self._set_rate()
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
@@ -190,11 +191,11 @@ class TransformerTrainer:
         return float(loss.detach())
 
     def train(self, cache: LatentCache, timer: Timer) -> bool:
-        """Train until the time is up; there is no last step, so the answer is always False."""
+        """Train until the time or the plan's steps are up; True when the steps are done."""
         sampler = LatentSampler(cache, self.plan, np.random.default_rng(self.step))
         losses: dict[str, list[float]] = defaultdict(list)
         began = time.monotonic()
-        while not timer.is_over():
+        while not timer.is_over() and not self.is_done():
             task, batch = sampler.draw()
             losses[task].append(self.one_step(batch))
             if self.step % LOG_EVERY == 0:
@@ -217,7 +218,10 @@ class TransformerTrainer:
                 # The cache may have been extended meanwhile.
                 sampler = LatentSampler(cache, self.plan, np.random.default_rng(self.step))
         self.save()
-        return False
+        return self.is_done()
+
+    def is_done(self) -> bool:
+        return self.plan.steps is not None and self.step >= self.plan.steps
 
     def report(self, cache: LatentCache) -> None:
         """Log held-out losses of the averaged weights and write a sample sheet."""

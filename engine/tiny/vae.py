@@ -128,8 +128,8 @@ def start_linear(vae: AutoencoderKLWan, images: Tensor) -> None:
     scale = x.permute(1, 0, 2, 3).flatten(1).std(1).clamp(min=0.05)[:z_dim].rsqrt()
     encoder.conv_out.weight.zero_()
     encoder.conv_out.bias.zero_()
-    index = torch.arange(z_dim)
-    encoder.conv_out.weight[index, index, -1, 1, 1] = scale / gain
+    kept_channels = torch.arange(z_dim)
+    encoder.conv_out.weight[kept_channels, kept_channels, -1, 1, 1] = scale / gain
 
 
 def _causal_conv(self: wan.WanCausalConv3d, x: Tensor, cache_x: Tensor | None = None) -> Tensor:
@@ -137,15 +137,16 @@ def _causal_conv(self: wan.WanCausalConv3d, x: Tensor, cache_x: Tensor | None = 
     if x.shape[2] == 1 and cache_x is None and self._padding[4] == self.kernel_size[0] - 1:
         out = F.conv2d(x[:, :, 0], self.weight[:, :, -1], self.bias, padding=self._padding[0])
         return out.unsqueeze(2)
-    return nn.Conv3d.forward(self, F.pad(x, self._padding))
+    return F.conv3d(F.pad(x, self._padding), self.weight, self.bias, self.stride)
 
 
 def _rms_norm(self: wan.WanRMS_norm, x: Tensor) -> Tensor:
     """The original converts the whole tensor to float32; only the norm itself needs that."""
     axis = 1 if self.channel_first else -1
     length = torch.linalg.vector_norm(x, dim=axis, keepdim=True, dtype=torch.float32)
-    scale = self.scale / length.clamp(min=1e-12)
-    return x * scale.to(x.dtype) * self.gamma.to(x.dtype)
+    scale = (self.scale / length.clamp(min=1e-12)).to(x.dtype)
+    out: Tensor = x * scale * self.gamma.to(x.dtype)
+    return out
 
 
 def _resample(self: wan.WanResample, x: Tensor, **_: Any) -> Tensor:
@@ -188,13 +189,15 @@ def whole_clip_passes() -> Iterator[None]:
 def encode_clips(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
     """Posterior means (B, z, 1+(F-1)/4, H/16, W/16), not normalised, of clips (B, 3, F, H, W)."""
     hidden = vae.encoder(wan.patchify(clips, vae.config.patch_size))
-    return vae.quant_conv(hidden)[:, : vae.config.z_dim]
+    moments: Tensor = vae.quant_conv(hidden)
+    return moments[:, : vae.config.z_dim]
 
 
 def decode_clips(vae: AutoencoderKLWan, latents: Tensor) -> Tensor:
     """Clips (B, 3, F, H, W), not clamped, of latents that are not normalised."""
     hidden = vae.decoder(vae.post_quant_conv(latents), first_chunk=True)
-    return wan.unpatchify(hidden, vae.config.patch_size)
+    clips: Tensor = wan.unpatchify(hidden, vae.config.patch_size)
+    return clips
 
 
 def reconstruction_loss(output: Tensor, target: Tensor) -> Tensor:

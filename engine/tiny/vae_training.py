@@ -1,6 +1,5 @@
 """Training of the VAE on single frames, then short crops; later its decoder alone, on clips."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +53,7 @@ class VaePlan:
     adam_lr: float = 1.2e-3
     average_decay: float = 0.998
     kl_weight: float = 1e-4
+    start_images: int = 512
 
 
 class ClipSampler:
@@ -187,9 +187,8 @@ class VaeTrainer:
         """Train until the plan or the time ends; True when the plan is complete."""
         sampler = ClipSampler(cache, seed=1000 + self.step)
         if self.step == 0 and not self.decoder_only:
-            first = Phase("start", 0, 64, 1, None, 0, 0)
-            images = [sampler.draw(first)[:, :, 0] for _ in range(8)]
-            blocks = [image[:, :, :128, :128] for image in images]
+            first = Phase("start", 0, self.plan.start_images // 8, 1, None, 0, 0)
+            blocks = [sampler.draw(first)[:, :, 0, :128, :128] for _ in range(8)]
             start_linear(self.vae, torch.cat(blocks))
             self.average = Average(self.vae, self.plan.average_decay)
         unseen = validation_clips()
@@ -204,7 +203,7 @@ class VaeTrainer:
                 total = 0.0
             if self.step % VALIDATE_EVERY == 0:
                 seen = unseen if phase.frames > 1 else [clips[:, :, 8:9] for clips in unseen]
-                self._with_average(lambda clips=seen: self._report(clips))
+                self._report(seen)
             if timer.is_checkpoint_due():
                 self.save()
         self.save()
@@ -214,7 +213,7 @@ class VaeTrainer:
         loss = training_loss(self.vae, batch, phase, self.plan, decoder_only=self.decoder_only)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_([p for p in self.vae.parameters() if p.requires_grad], 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
@@ -222,12 +221,10 @@ class VaeTrainer:
         self.average.update(self.vae)
         return float(loss.detach())
 
-    def _with_average(self, action: Callable[[], None]) -> None:
+    def _report(self, unseen: list[Tensor]) -> None:
+        """Log the PSNR of the averaged weights and write a sheet."""
         current = {k: v.clone() for k, v in self.vae.state_dict().items()}
         self.vae.load_state_dict(self.average.weights)
-        action()
-        self.vae.load_state_dict(current)
-
-    def _report(self, unseen: list[Tensor]) -> None:
         sheet = self.run.folder("sheets") / f"{self.stage}-{self.step:06d}.png"
         self.run.log(self.stage, step=self.step, psnr=validate(self.vae, unseen, str(sheet)))
+        self.vae.load_state_dict(current)
