@@ -102,6 +102,13 @@ class RenderJob(Identified, Timestamped, WorkspaceScoped, Base):
         ),
         Index("ix_render_jobs_leased", "lease_expires_at", postgresql_where="state = 'running'"),
         Index("ix_render_jobs_batch_id_state", "batch_id", "state"),
+        # The pace of a batch is read off its last finished jobs.
+        Index(
+            "ix_render_jobs_batch_id_finished_at",
+            "batch_id",
+            "finished_at",
+            postgresql_where="finished_at IS NOT NULL",
+        ),
     )
 
     batch_id: Mapped[UUID] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
