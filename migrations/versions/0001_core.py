@@ -378,6 +378,7 @@ def _create_render_jobs() -> None:
         ("group_live", ["group_key", "plan_order"], LIVE),
         ("leased", ["lease_expires_at"], "state = 'running'"),
         ("batch_id_state", ["batch_id", "state"], None),
+        ("batch_id_finished_at", ["batch_id", "finished_at"], "finished_at IS NOT NULL"),
     ):
         op.create_index(f"ix_render_jobs_{name}", "render_jobs", columns, postgresql_where=where)
     op.create_table(

@@ -1,0 +1,80 @@
+"""What must be right before a batch exists: placeholders, upload, count, length of the prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.errors import InvalidInput, LimitExceeded
+from app.models import Campaign, PromptTemplate, Upload, Workspace
+from app.services.expanding import Source
+from app.services.prompts import parse_prompt
+from app.services.specs import BatchSpec
+from app.services.variants import variant_count
+from engine import registry
+from engine.errors import InvalidRequest
+from engine.types import GenerationRequest
+
+
+def check_placeholders(template: PromptTemplate, spec: BatchSpec) -> None:
+    """Raise InvalidInput for a placeholder that needs a value and is given none."""
+    given = {item.name for item in spec.parameters if item.values or item.column}
+    for text in (template.text, template.negative_text):
+        if not text.strip():
+            continue
+        for placeholder in parse_prompt(text).placeholders:
+            if placeholder.is_required and placeholder.name not in given:
+                raise InvalidInput(
+                    f"The prompt has the placeholder {{{{ {placeholder.name} }}}} (line "
+                    f"{placeholder.line}, column {placeholder.column}), but no value is given "
+                    "for it. Type values or choose a column.",
+                    field=placeholder.name,
+                )
+
+
+def check_upload(upload: Upload, campaign: Campaign, spec: BatchSpec) -> None:
+    """Raise InvalidInput unless the spec was made for this upload of this campaign."""
+    if upload.campaign_id != campaign.id:
+        raise InvalidInput("This table was uploaded for another campaign.", field="upload_id")
+    if spec.row_count != upload.row_count:
+        raise InvalidInput(
+            f"The batch was made for {spec.row_count or 0:,} rows, but {upload.filename} has "
+            f"{upload.row_count:,}.",
+            field="row_count",
+        )
+    named = {*spec.columns.values(), spec.row_id_column, spec.seed_column} - {None}
+    for column in sorted(filter(None, named)):
+        if column not in upload.header:
+            raise InvalidInput(
+                f"{upload.filename} has no column {column!r}; it has: {', '.join(upload.header)}.",
+                field=column,
+            )
+
+
+def checked_count(spec: BatchSpec, workspace: Workspace) -> int:
+    """How many variants there will be; LimitExceeded when the workspace allows fewer."""
+    total, limit = variant_count(spec), workspace.max_variants_per_batch
+    if total == 0:
+        raise InvalidInput("These values give no variant at all; add some.")
+    if total > limit:
+        raise LimitExceeded(
+            f"These values give {total:,} variants, and this workspace allows {limit:,} per "
+            "batch. Take a sample, use fewer values, or ask for a higher limit.",
+            field="variant_count",
+        )
+    return total
+
+
+def checked_requests(source: Source) -> Iterator[GenerationRequest]:
+    """The batch's requests; InvalidInput for a prompt that is longer than the model reads."""
+    model_id = source.spec.settings.model_id
+    for draft in source.drafts():
+        try:
+            registry.validate_prompt(model_id, draft.prompt)
+            if draft.negative_prompt:
+                registry.validate_prompt(model_id, draft.negative_prompt, field="negative_prompt")
+        except InvalidRequest as error:
+            raise InvalidInput(
+                f"Variant {draft.ordinal + 1}: {error} The prompt is: {draft.prompt[:200]}",
+                field=error.field,
+            ) from error
+        yield draft.to_request()

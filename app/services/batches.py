@@ -1,0 +1,241 @@
+"""The life of a batch as people steer it: create with a quote, launch, pause, resume, cancel."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from app.access import Action, Actor, require
+from app.errors import Conflict, InvalidInput, ServiceUnavailable
+from app.models import (
+    Batch,
+    BatchState,
+    Campaign,
+    JobState,
+    PromptTemplate,
+    Quote,
+    RenderJob,
+    Upload,
+    Workspace,
+)
+from app.queues import Queue, ring_after_commit
+from app.services import quotes
+from app.services.batch_checks import (
+    check_placeholders,
+    check_upload,
+    checked_count,
+    checked_requests,
+)
+from app.services.expanding import open_source
+from app.services.jobs import transition
+from app.services.progress import FailureSummary, Progress, get_progress, list_failures
+from app.services.scoping import get_in_workspace
+from app.services.specs import BatchSpec, check_settings
+from app.services.variant_views import VariantView, get_variant, list_variants
+from engine.errors import CheckpointError, InvalidRequest
+
+__all__ = [
+    "FailureSummary",
+    "Progress",
+    "VariantView",
+    "cancel_batch",
+    "create_batch",
+    "get_batch",
+    "get_progress",
+    "get_variant",
+    "launch_batch",
+    "list_batches",
+    "list_failures",
+    "list_variants",
+    "pause_batch",
+    "resume_batch",
+    "retry_failed",
+]
+
+MAX_NAME_LENGTH = 200
+
+
+def create_batch(
+    session: Session,
+    actor: Actor,
+    *,
+    campaign_id: UUID,
+    spec: BatchSpec,
+    upload_id: UUID | None = None,
+    name: str | None = None,
+) -> Batch:
+    """A batch with its quote; every variant is made once to price it, and none is kept.
+
+    InvalidInput names the placeholder, setting or row that cannot be used, LimitExceeded the
+    workspace's limit. Nothing is rendered before `launch_batch`, except previews.
+    """
+    require(actor, Action.EDIT)
+    campaign = get_in_workspace(session, actor, Campaign, campaign_id)
+    template = _latest_template(session, campaign)
+    check_placeholders(template, spec)
+    check_settings(spec)
+    if upload_id is not None:
+        check_upload(get_in_workspace(session, actor, Upload, upload_id), campaign, spec)
+    workspace = session.get_one(Workspace, actor.workspace_id)
+    total = checked_count(spec, workspace)
+    try:
+        source = open_source(session, spec, prompt_template_id=template.id, upload_id=upload_id)
+        value = quotes.estimate(
+            spec,
+            checked_requests(source),
+            rate_micros_per_unit=workspace.rate_micros_per_unit,
+            currency=workspace.currency,
+        )
+    except CheckpointError as error:
+        raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error
+    except InvalidRequest as error:
+        raise InvalidInput(str(error), field=error.field) from error
+    batch = Batch(
+        workspace_id=actor.workspace_id,
+        campaign_id=campaign.id,
+        prompt_template_id=template.id,
+        upload_id=upload_id,
+        name=_name(session, campaign, name),
+        state=BatchState.PREVIEWING,
+        mode=spec.mode,
+        spec=spec.to_json(),
+        variant_count=total,
+        created_by=actor.user_id,
+    )
+    session.add(batch)
+    session.flush()
+    session.add(Quote(workspace_id=actor.workspace_id, batch_id=batch.id, **asdict(value)))
+    session.flush()
+    return batch
+
+
+def get_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
+    require(actor, Action.VIEW)
+    return get_in_workspace(session, actor, Batch, batch_id)
+
+
+def list_batches(
+    session: Session,
+    actor: Actor,
+    *,
+    campaign_id: UUID | None = None,
+    limit: int = 50,
+    before: UUID | None = None,
+) -> list[Batch]:
+    """The newest batches first; `before` is the last id of the page before (ids are in time)."""
+    require(actor, Action.VIEW)
+    query = select(Batch).where(Batch.workspace_id == actor.workspace_id)
+    if campaign_id is not None:
+        query = query.where(Batch.campaign_id == campaign_id)
+    if before is not None:
+        query = query.where(Batch.id < before)
+    return list(session.scalars(query.order_by(Batch.id.desc()).limit(limit)))
+
+
+def launch_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
+    """Start the work that the quote prices."""
+    batch = _change(session, actor, batch_id, verb="launched", sources=(BatchState.PREVIEWING,))
+    batch.state = BatchState.EXPANDING
+    batch.launched_at = session.scalar(select(func.now()))
+    session.flush()
+    ring_after_commit(session, Queue.CONTROL)
+    return batch
+
+
+def pause_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
+    """Nothing new is claimed; what is being rendered is finished."""
+    sources = (BatchState.EXPANDING, BatchState.RUNNING)
+    batch = _change(session, actor, batch_id, verb="paused", sources=sources)
+    batch.state = BatchState.PAUSED
+    session.flush()
+    return batch
+
+
+def resume_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
+    """Go on where `pause_batch` stopped, be it the expansion or the renders."""
+    batch = _change(session, actor, batch_id, verb="resumed", sources=(BatchState.PAUSED,))
+    is_expanded = batch.expanded_at is not None
+    batch.state = BatchState.RUNNING if is_expanded else BatchState.EXPANDING
+    session.flush()
+    ring_after_commit(session, Queue.CONTROL)
+    return batch
+
+
+def cancel_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
+    """End a batch: at once for the claims, within a step for renders; results are kept.
+
+    Its waiting jobs are cancelled in the background, a few thousand at a time.
+    """
+    sources = (
+        BatchState.PREVIEWING,
+        BatchState.EXPANDING,
+        BatchState.RUNNING,
+        BatchState.PAUSED,
+    )
+    batch = _change(session, actor, batch_id, verb="cancelled", sources=sources)
+    batch.state = BatchState.CANCELLED
+    session.flush()
+    ring_after_commit(session, Queue.CONTROL)
+    return batch
+
+
+def retry_failed(session: Session, actor: Actor, batch_id: UUID) -> int:
+    """Give failed and quarantined jobs all their tries again; returns how many."""
+    sources = (
+        BatchState.EXPANDING,
+        BatchState.RUNNING,
+        BatchState.PAUSED,
+        BatchState.COMPLETED,
+    )
+    batch = _change(session, actor, batch_id, verb="retried", sources=sources)
+    moved = transition(
+        session,
+        (RenderJob.batch_id == batch.id)
+        & RenderJob.state.in_((JobState.FAILED, JobState.QUARANTINED)),
+        to=JobState.QUEUED,
+        changes={"start_count": 0, "scheduled_at": func.now()},
+    )
+    if not moved:
+        raise Conflict("No variant of this batch has failed, so there is nothing to try again.")
+    if batch.state is BatchState.COMPLETED:
+        batch.state = BatchState.RUNNING
+        batch.completed_at = None
+        session.flush()
+    ring_after_commit(session, Queue.CONTROL)
+    return len(moved)
+
+
+def _change(
+    session: Session, actor: Actor, batch_id: UUID, *, verb: str, sources: tuple[BatchState, ...]
+) -> Batch:
+    """The batch, locked, if the actor may spend money and it is in one of the states."""
+    require(actor, Action.LAUNCH)
+    batch = get_in_workspace(session, actor, Batch, batch_id)
+    session.refresh(batch, with_for_update={"key_share": True})
+    if batch.state not in sources:
+        raise Conflict(f"A batch that is {batch.state.value} cannot be {verb}.")
+    return batch
+
+
+def _latest_template(session: Session, campaign: Campaign) -> PromptTemplate:
+    template = session.scalars(
+        select(PromptTemplate)
+        .where(PromptTemplate.campaign_id == campaign.id)
+        .order_by(PromptTemplate.version.desc())
+        .limit(1)
+    ).one_or_none()
+    if template is None:
+        raise InvalidInput("Write a prompt for this campaign first.", field="prompt")
+    return template
+
+
+def _name(session: Session, campaign: Campaign, name: str | None) -> str:
+    if name and name.strip():
+        return " ".join(name.split())[:MAX_NAME_LENGTH]
+    number = session.scalar(
+        select(func.count()).select_from(Batch).where(Batch.campaign_id == campaign.id)
+    )
+    return f"Batch {(number or 0) + 1}"
