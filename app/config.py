@@ -50,6 +50,8 @@ class WorkerSettings:
     claim_limit: int = 64
     # How often a worker looks for work that no doorbell announced.
     poll_s: float = 2.0
+    # How long a worker in trouble (no space left, no weights) takes nothing new.
+    pause_s: float = 10.0
 
     @property
     def heartbeat_s(self) -> float:

@@ -1,0 +1,96 @@
+"""Stand-ins for a GPU: they render nothing, quickly, and misbehave on demand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from engine.types import GenerationFailure, GenerationRequest, GenerationResult, StageSeconds
+
+Outcome = GenerationResult | GenerationFailure
+SIZE = 32
+
+
+@dataclass
+class NullEngine:
+    """Yields a small clip per request, each with a colour of its own prompt.
+
+    A prompt that holds a word of `failures` fails with that failure instead. Finished renders are
+    appended to `log`, one line with process and request id, so that renders can be counted over
+    several processes.
+    """
+
+    step_s: float = 0.0
+    failures: dict[str, GenerationFailure | Exception] = field(default_factory=dict)
+    log: Path | None = None
+    rendered: list[str] = field(default_factory=list)
+    # Set when a request's first step begins; tests wait for it.
+    is_busy: threading.Event = field(default_factory=threading.Event)
+    on_step: Callable[[GenerationRequest], None] = lambda _: None
+
+    def generate(
+        self,
+        requests: Iterable[GenerationRequest],
+        *,
+        should_cancel: Callable[[str], bool] | None = None,
+    ) -> Iterator[Outcome]:
+        for request in requests:
+            yield self._render(request, should_cancel or (lambda _: False))
+
+    def _render(self, request: GenerationRequest, should_cancel: Callable[[str], bool]) -> Outcome:
+        for word, failure in self.failures.items():
+            if word in request.prompt:
+                if isinstance(failure, Exception):
+                    raise failure
+                return _of(
+                    request, failure.code, failure.message, is_retryable=failure.is_retryable
+                )
+        steps = request.settings.num_inference_steps
+        for _ in range(steps):
+            if should_cancel(request.request_id):
+                return _of(request, "cancelled", "It was cancelled.", is_retryable=False)
+            self.is_busy.set()
+            self.on_step(request)
+            time.sleep(self.step_s)
+        self.rendered.append(request.prompt)
+        if self.log is not None:
+            with self.log.open("a") as log:
+                log.write(f"{os.getpid()} {request.request_id}\n")
+        return GenerationResult(
+            request_id=request.request_id,
+            frames=_frames(request),
+            fps=request.settings.fps,
+            seconds=StageSeconds(denoise=steps * self.step_s),
+            forwards_computed=steps * request.settings.forwards_per_step,
+            provenance={"engine_version": "null"},
+        )
+
+
+class CrashingEngine(NullEngine):
+    """Kills its process when it meets a prompt that holds the word "poison"."""
+
+    def _render(self, request: GenerationRequest, should_cancel: Callable[[str], bool]) -> Outcome:
+        if "poison" in request.prompt:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._render(request, should_cancel)
+
+
+def _frames(request: GenerationRequest) -> np.ndarray:
+    shape = (request.settings.num_frames, SIZE, SIZE, 3)
+    noise = np.random.default_rng(sum(map(ord, request.prompt)))
+    return np.broadcast_to(noise.integers(0, 255, 3, dtype=np.uint8), shape).copy()
+
+
+def _of(
+    request: GenerationRequest, code: str, message: str, *, is_retryable: bool
+) -> GenerationFailure:
+    return GenerationFailure(
+        request_id=request.request_id, code=code, message=message, is_retryable=is_retryable
+    )

@@ -1,0 +1,89 @@
+"""The loops of one worker process: made for the queues that it serves, woken, stopped in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Collection
+from typing import Protocol
+
+from app.config import Config
+from app.db import Database
+from app.queues import Doorbell, Queue
+from app.storage import storage_from_url
+from workers.control import ControlLoop
+from workers.engines import EngineFactory, make_engine
+
+logger = logging.getLogger(__name__)
+
+# For the step in hand and for results that wait to be stored; process managers wait ten seconds.
+STOP_TIMEOUT_S = 8.0
+
+
+class Part(Protocol):
+    """What serves one queue."""
+
+    def start(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def stop(self) -> None:
+        """Begin to stop; returns at once."""
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until it has stopped; False when that takes longer."""
+
+
+class Runtime:
+    """Everything a worker process runs besides Celery's consumer."""
+
+    def __init__(self, config: Config, *, engine_factory: EngineFactory = make_engine) -> None:
+        self._config = config
+        self._engine_factory = engine_factory
+        self._parts: dict[Queue, Part] = {}
+
+    def start(self, queues: Collection[Queue]) -> None:
+        """Start the loops of these queues; they work whether or not the broker answers."""
+        database = Database(self._config)
+        if Queue.CONTROL in queues:
+            self._parts[Queue.CONTROL] = ControlLoop(
+                database, Doorbell(self._config), settings=self._config.workers
+            )
+        if Queue.RENDER in queues:
+            # Local import: it brings the media libraries in, which a control worker never loads.
+            from workers.render_worker import RenderWorker
+
+            self._parts[Queue.RENDER] = RenderWorker(
+                self._config,
+                database,
+                storage_from_url(self._config),
+                worker=worker_name(),
+                engine_factory=self._engine_factory,
+            )
+        for part in self._parts.values():
+            part.start()
+
+    def wake(self, queue: Queue) -> None:
+        part = self._parts.get(queue)
+        if part is not None:
+            part.wake()
+
+    def stop(self) -> None:
+        """Ask all loops to stop; safe to call from a signal handler, and more than once."""
+        for part in self._parts.values():
+            part.stop()
+
+    def join(self) -> None:
+        """Wait for the loops, but not for ever: a lease that stays behind runs out by itself."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for queue, part in self._parts.items():
+            if not part.join(max(0.1, deadline - time.monotonic())):
+                logger.error("the %s loop did not stop in time; its leases run out", queue)
+
+
+def worker_name() -> str:
+    """A name for this run of this process, never used again: leases are renewed by it."""
+    return f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(4)}"
