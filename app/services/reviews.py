@@ -1,0 +1,59 @@
+"""Reviews: who approved or rejected which variants, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from app.access import Action, Actor, require
+from app.errors import InvalidInput, NotFound
+from app.models import Review, ReviewState, Variant
+
+MAX_REASON_LENGTH: Final = 2_000
+MAX_VARIANTS: Final = 5_000
+
+
+def set_review(
+    session: Session,
+    actor: Actor,
+    variant_ids: Collection[UUID],
+    state: ReviewState,
+    reason: str = "",
+) -> int:
+    """Give all the variants the same review and return their number.
+
+    NotFound when one of them is not in the workspace; then none is reviewed.
+    """
+    require(actor, Action.REVIEW)
+    ids = set(variant_ids)
+    reason = reason.strip()
+    if not 0 < len(ids) <= MAX_VARIANTS:
+        raise InvalidInput(f"Choose 1 to {MAX_VARIANTS:,} variants.", field="variant_ids")
+    if len(reason) > MAX_REASON_LENGTH or "\0" in reason:
+        raise InvalidInput(
+            f"The reason has {len(reason):,} characters; {MAX_REASON_LENGTH:,} are allowed.",
+            field="reason",
+        )
+    found = session.scalar(
+        select(func.count()).where(Variant.id.in_(ids), Variant.workspace_id == actor.workspace_id)
+    )
+    if found != len(ids):
+        raise NotFound("One of these variants is not in this workspace; nothing was changed.")
+    values = {
+        "state": state,
+        "reason": reason,
+        "reviewed_by": actor.user_id,
+        "updated_at": func.now(),
+    }
+    rows = [{"variant_id": id_, "workspace_id": actor.workspace_id, **values} for id_ in ids]
+    session.execute(
+        insert(Review)
+        .values(rows)
+        .on_conflict_do_update(index_elements=[Review.variant_id], set_=values)
+    )
+    return len(ids)

@@ -1,0 +1,134 @@
+"""Quotes: what a batch costs before launch, from the plan that workers follow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from app.errors import InvalidInput
+from app.models import ExpansionMode, ParameterKind
+from app.services.expansion import expand
+from app.services.quotes import QuoteValue, cost_micros, estimate
+from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec, SpecParameter, SpecSettings
+from app.services.variants import VariantFactory
+from engine.plan import calibrate, clip_units, plan
+from engine.registry import default_settings
+from engine.types import GenerationRequest, QualityProfile, StageSeconds
+
+TEXT = "a red sneaker on {{ backdrop }}, {{ geography }}, for {{ audience }}"
+RATE = 100
+
+
+def make_spec(
+    *, geographies: Sequence[str] = ("Paris", "Tokyo"), profile: str = "consistent"
+) -> BatchSpec:
+    values = {
+        ParameterKind.BACKDROP: ("beach", "desert", "forest"),
+        ParameterKind.GEOGRAPHY: tuple(geographies),
+        ParameterKind.AUDIENCE: ("runners", "gamers"),
+    }
+    settings = default_settings("adloom-tiny", profile=QualityProfile(profile))
+    return BatchSpec(
+        parameters=tuple(
+            SpecParameter(name=kind.value, kind=kind, values=given)
+            for kind, given in values.items()
+        ),
+        mode=ExpansionMode.CARTESIAN,
+        settings=SpecSettings(**settings.to_dict()),
+    )
+
+
+def make_requests(spec: BatchSpec) -> Iterator[GenerationRequest]:
+    factory = VariantFactory(spec, text=TEXT, negative_text="", weights="w")
+    for item in expand(spec.mode, spec.typed_values):
+        yield factory.draft(item, ordinal=item.ordinal, take=0).to_request()
+
+
+def quote(spec: BatchSpec, **options: object) -> QuoteValue:
+    return estimate(spec, make_requests(spec), rate_micros_per_unit=RATE, currency="EUR", **options)
+
+
+def test_a_quote_prices_exactly_the_partition_of_the_plan() -> None:
+    spec = make_spec()
+    planned = plan(make_requests(spec), max_group=MAX_GROUP)
+    value = quote(spec)
+    assert value.variant_count == 12
+    assert value.full_units == pytest.approx(planned.full_units)
+    assert value.shared_units == pytest.approx(planned.shared_units)
+    assert value.cost_micros == cost_micros(planned.shared_units, RATE)
+    assert value.full_cost_micros == cost_micros(planned.full_units, RATE)
+    assert (value.currency, value.rate_micros_per_unit) == ("EUR", RATE)
+
+
+def test_twelve_different_variants_cost_twelve_clips_alone() -> None:
+    spec = make_spec()
+    units = clip_units(spec.settings.to_render_settings())
+    assert quote(spec).full_units == pytest.approx(12 * units)
+
+
+def test_the_same_prompt_twice_is_paid_once() -> None:
+    spec = make_spec()
+    requests = list(make_requests(spec))
+    value = estimate(spec, requests + requests, rate_micros_per_unit=RATE, currency="USD")
+    assert value.variant_count == 24
+    assert value.full_units == pytest.approx(2 * value.shared_units)
+
+
+def test_each_parameter_and_each_profile_has_its_price() -> None:
+    value = quote(make_spec(profile="fast"))
+    assert set(value.details["unit_price_by_parameter"]) == {"backdrop", "geography", "audience"}
+    assert set(value.details["profiles"]) == {"fast", "consistent", "faithful", "exact"}
+    own = value.details["profiles"]["fast"]
+    assert own == {"units": value.shared_units, "cost_micros": value.cost_micros}
+
+
+def test_a_batch_larger_than_a_chunk_is_the_sum_of_its_chunks() -> None:
+    spec = make_spec(geographies=[f"city {number}" for number in range(1_000)])
+    requests = list(make_requests(spec))
+    plans = [
+        plan(requests[start : start + CHUNK_SIZE], max_group=MAX_GROUP)
+        for start in range(0, len(requests), CHUNK_SIZE)
+    ]
+    assert len(plans) == 2
+    assert quote(spec).shared_units == pytest.approx(sum(item.shared_units for item in plans))
+
+
+def test_seconds_are_none_until_something_was_measured() -> None:
+    value = quote(make_spec())
+    assert value.estimated_s is None
+    assert value.details["estimate_basis"] is None
+
+
+def test_seconds_follow_from_a_measurement_which_is_named() -> None:
+    spec = make_spec(profile="exact")
+    calibration = calibrate(
+        spec.settings.to_render_settings(),
+        [StageSeconds(text=0.5, denoise=6.0, decode=1.5)],
+        weights_fingerprint="w",
+        device_kind="cpu",
+        solver="UniPC",
+    )
+    value = quote(spec, calibration=calibration)
+    assert value.estimated_s == pytest.approx(12 * 8.0)
+    assert value.details["estimate_basis"]["device_kind"] == "cpu"
+    assert value.details["estimate_basis"]["clip_seconds"] == pytest.approx(8.0)
+
+
+def test_money_is_rounded_up_but_not_for_floating_point_noise() -> None:
+    assert cost_micros(0.1 + 0.2, 10) == 3
+    assert cost_micros(0.31, 10) == 4
+    assert cost_micros(0.0, 10) == 0
+
+
+def test_a_batch_without_variants_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no variants"):
+        estimate(make_spec(), [], rate_micros_per_unit=RATE, currency="USD")
+
+
+def test_ten_thousand_variants_are_priced_in_about_a_second_per_thousand() -> None:
+    spec = make_spec(geographies=[f"city {number}" for number in range(1_667)])
+    started = time.perf_counter()
+    assert quote(spec).variant_count == 10_002
+    assert time.perf_counter() - started < 10
