@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 from sqlalchemy import select, text
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from app.db import Database
 from app.models import Batch, RenderJob, Workspace
 from tests.factories import make_batch, make_campaign, make_workspace
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ class TestCreate:
     ) -> None:
         spec = make_spec()
         long = SpecParameter(name="audience", kind="audience", values=("kids", "very " * 90))  # type: ignore[arg-type]
-        with pytest.raises(InvalidInput, match="Variant 2: .* shorten it"):
+        with pytest.raises(InvalidInput, match=r"Variant 2: .* shorten it"):
             create(parameters=(*spec.parameters[:2], long))
 
     def test_a_size_that_the_model_lacks_is_refused_with_the_variant(

@@ -89,7 +89,7 @@ def job_states(database: Database, batch_id: UUID) -> dict[JobState, int]:
             .where(RenderJob.batch_id == batch_id)
             .group_by(RenderJob.state)
         )
-        return {state: number for state, number in rows}
+        return {row[0]: row[1] for row in rows}
 
 
 def render_all(database: Database) -> int:
@@ -247,9 +247,7 @@ def test_what_the_workspace_has_rendered_is_reused_free_of_charge(
     assert counts.cost_micros == 0
 
 
-def test_a_fresh_render_can_be_forced(
-    database: Database, actor: Actor, campaign: Campaign
-) -> None:
+def test_a_fresh_render_can_be_forced(database: Database, actor: Actor, campaign: Campaign) -> None:
     expand(database, launch(database, actor, campaign))
     render_all(database)
     forced = launch(database, actor, campaign, force_render=True)
@@ -273,9 +271,7 @@ def test_equal_rows_of_a_batch_are_rendered_once_and_charged_once(
     with database.system_scope() as session:
         campaign = make_campaign(session, workspace_id=actor.workspace_id, prompt="{{ text }}")
     parameter = SpecParameter(name="text", kind="text", values=("a", "b", "a", "a"))  # type: ignore[arg-type]
-    batch_id = launch(
-        database, actor, campaign, parameters=(parameter,), mode=ExpansionMode.ZIP
-    )
+    batch_id = launch(database, actor, campaign, parameters=(parameter,), mode=ExpansionMode.ZIP)
     # Each row in a chunk of its own, so that the twins stand in different groups.
     expand(database, batch_id, chunk_size=1)
     assert render_all(database) == 2
@@ -289,9 +285,7 @@ def test_previewed_variants_are_not_written_twice(
     database: Database, actor: Actor, campaign: Campaign
 ) -> None:
     with database.workspace_scope(actor) as session:
-        batch = batches.create_batch(
-            session, actor, campaign_id=campaign.id, spec=make_spec()
-        )
+        batch = batches.create_batch(session, actor, campaign_id=campaign.id, spec=make_spec())
         previews.render_preview(session, actor, batch.id, [0, 7])
         batches.launch_batch(session, actor, batch.id)
     expand(database, batch.id)

@@ -48,7 +48,9 @@ def succeed(database: Database, job_id: UUID, token: int) -> bool:
         )
 
 
-def fail(database: Database, job_id: UUID, token: int, *, is_retryable: bool, code: str = "nan") -> bool:
+def fail(
+    database: Database, job_id: UUID, token: int, *, is_retryable: bool, code: str = "nan"
+) -> bool:
     with database.system_scope() as session:
         return leases.finish_failed(
             session,
@@ -221,9 +223,7 @@ class TestFinish:
         assert count(database, Artifact) == 1
         assert count(database, Usage) == 1
 
-    def test_the_charge_is_the_planned_work_at_most(
-        self, database: Database, batch: Batch
-    ) -> None:
+    def test_the_charge_is_the_planned_work_at_most(self, database: Database, batch: Batch) -> None:
         with database.system_scope() as session:
             make_jobs(session, batch, ["a", "b"])
             session.add(
