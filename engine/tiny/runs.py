@@ -57,9 +57,9 @@ class RunFolder:
 class Average:
     """Exponential moving average of parameters, faster at the start."""
 
-    def __init__(self, module: nn.Module, decay: float) -> None:
+    def __init__(self, module: nn.Module, decay: float, count: int = 0) -> None:
         self.decay = decay
-        self.count = 0
+        self.count = count
         self.weights = {k: v.detach().clone() for k, v in module.state_dict().items()}
 
     @torch.no_grad()

@@ -153,10 +153,17 @@ def train_text(run: RunFolder, timer: Timer, plan: TextPlan) -> bool:
                 for i, p in enumerate(predictions)
             ]
             run.log("text", step=step, loss=float(loss.detach()), accuracy=min(right))
+    save_text(run, tokenizer, encoder)
+    return True
+
+
+def save_text(
+    run: RunFolder, tokenizer: PreTrainedTokenizerFast, encoder: UMT5EncoderModel
+) -> None:
+    """Keep both under `text/`."""
     folder = run.folder("text")
     tokenizer.save_pretrained(folder / "tokenizer")
     encoder.save_pretrained(folder / "text_encoder")
-    return True
 
 
 def load_text(run: RunFolder) -> tuple[PreTrainedTokenizerFast, UMT5EncoderModel]:

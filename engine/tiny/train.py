@@ -15,6 +15,7 @@ from engine.tiny.classifier import train_judge
 from engine.tiny.clips import ClipCache
 from engine.tiny.export import export
 from engine.tiny.latents import LatentCache
+from engine.tiny.restore import restore
 from engine.tiny.runs import RunFolder, Timer
 from engine.tiny.text import TextPlan, train_text
 from engine.tiny.transformer_training import TransformerPlan, TransformerTrainer
@@ -66,20 +67,25 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="stop after this time; the state is kept")
     parser.add_argument("--clips", type=int, default=2000, help="cached clips per aspect bucket")
     parser.add_argument("--threads", type=int, default=1, help="processor threads")
+    parser.add_argument(
+        "--init-from", type=Path, help="fill an empty train folder from an exported checkpoint"
+    )
     parser.add_argument("--out", type=Path, default=WEIGHTS_FOLDER, help="folder of --stage export")
     options = parser.parse_args()
     if options.train_dir is None:
         parser.error("name the folder for caches and states: --train-dir or ADLOOM_TRAIN_DIR")
     torch.set_num_threads(options.threads)
     run, timer = RunFolder(Path(options.train_dir)), Timer(options.minutes)
-    stages = [options.stage]
-    if options.stage == "all":
-        stages = [stage for stage in ALL if not is_complete(stage, run)]
     try:
+        if options.init_from is not None:
+            restore(run, options.init_from)
+        stages = [options.stage]
+        if options.stage == "all":
+            stages = [stage for stage in ALL if not is_complete(stage, run)]
         for stage in stages:
             if not run_stage(stage, run, timer, options):
                 break
-    except FileNotFoundError as error:
+    except (FileNotFoundError, FileExistsError) as error:
         parser.exit(2, f"error: {error}\n")
     return 0
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from diffusers import WanPipeline
 
 from engine.tiny import vocabulary
 from engine.tiny.clips import ClipCache
 from engine.tiny.export import export
 from engine.tiny.latents import LatentCache
+from engine.tiny.restore import restore
 from engine.tiny.runs import RunFolder, Timer
 from engine.tiny.text import TextPlan, load_text, tokenise, train_text
 from engine.tiny.transformer_training import TransformerPlan, TransformerTrainer
@@ -102,3 +104,22 @@ def test_a_missing_stage_is_named(tmp_path: Path) -> None:
 def test_time_that_is_up_stops_a_stage_and_says_so(run: RunFolder) -> None:
     timer = Timer(0)
     assert not LatentCache(run, ClipCache(run.folder("clips"), shard_clips=2)).extend(6, timer)
+
+
+def test_an_exported_checkpoint_loads_and_starts_another_run(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    assert export(run, tmp_path / "weights") < 32 * 1024 * 1024
+    pipeline = WanPipeline.from_pretrained(tmp_path / "weights", local_files_only=True)
+    assert {p.dtype for p in pipeline.text_encoder.parameters()} == {torch.float32}
+    other = RunFolder(tmp_path / "other")
+    restore(other, tmp_path / "weights")
+    saved, kept = run.load("transformer"), other.load("transformer")
+    assert saved is not None
+    assert kept is not None
+    for name, value in saved["average"]["weights"].items():
+        assert torch.allclose(kept["model"][name], value, atol=1e-3), name
+    vae = VaeTrainer(other, VaePlan())
+    assert vae.phase_at(vae.step) is None
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        restore(other, tmp_path / "weights")
