@@ -1,0 +1,12 @@
+// Starts every module; each one does nothing on pages without its elements.
+import { startDropzones } from "./dropzone.js";
+import { startGallery } from "./gallery.js";
+import { startLive } from "./live.js";
+import { startPromptTools } from "./prompt.js";
+import { startTheme } from "./theme.js";
+
+startTheme();
+startLive();
+startPromptTools();
+startDropzones();
+startGallery();

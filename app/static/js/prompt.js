@@ -1,0 +1,52 @@
+// Helpers of the campaign form: insert a placeholder, toggle preset values, count lines.
+
+export function startPromptTools() {
+  document.addEventListener("click", (event) => {
+    const insert = event.target.closest("[data-insert]");
+    if (insert) insertPlaceholder(insert.dataset.insert);
+    const preset = event.target.closest("[data-preset]");
+    if (preset) togglePreset(preset);
+  });
+  document.addEventListener("input", (event) => {
+    if (event.target.matches("[data-values]")) refresh(event.target);
+  });
+  document.body.addEventListener("htmx:afterSettle", refreshAll);
+  refreshAll();
+}
+
+function insertPlaceholder(name) {
+  const prompt = document.getElementById("prompt");
+  const { selectionStart: start, selectionEnd: end, value } = prompt;
+  const before = start > 0 && !/\s$/.test(value.slice(0, start)) ? " " : "";
+  prompt.setRangeText(`${before}{{ ${name} }}`, start, end, "end");
+  prompt.focus();
+  prompt.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function lines(textarea) {
+  return textarea.value.split("\n").map((line) => line.trim()).filter(Boolean);
+}
+
+function togglePreset(button) {
+  const textarea = document.getElementById(button.getAttribute("aria-controls"));
+  const value = button.dataset.preset;
+  const present = lines(textarea);
+  const next = present.includes(value)
+    ? present.filter((line) => line !== value)
+    : [...present, value];
+  textarea.value = next.join("\n");
+  textarea.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function refreshAll() {
+  document.querySelectorAll("[data-values]").forEach(refresh);
+}
+
+function refresh(textarea) {
+  const present = lines(textarea);
+  for (const button of document.querySelectorAll(`[aria-controls="${textarea.id}"][data-preset]`)) {
+    button.setAttribute("aria-pressed", String(present.includes(button.dataset.preset)));
+  }
+  const count = document.querySelector(`[data-count-of="${textarea.id}"]`);
+  if (count) count.textContent = present.length === 1 ? "1 value" : `${present.length} values`;
+}

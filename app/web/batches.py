@@ -1,0 +1,130 @@
+"""Batch pages: the quote before launch, live progress after it, and what a person may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from flask import Blueprint, flash, redirect, request, url_for
+from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
+from werkzeug.exceptions import NotFound as NoSuchPage
+
+from app.access import Actor
+from app.errors import InvalidInput
+from app.models import Batch, BatchState
+from app.services import batches, campaigns, uploads
+from app.web import uploads as upload_pages
+from app.web.batch_specs import spec_from_form, spec_from_upload
+from app.web.campaign_form import form_of
+from app.web.gallery import gallery_context
+from app.web.progress import progress_context
+from app.web.quotes import quote_context
+from app.web.scope import conditional, page, signed_in, start_over
+
+blueprint = Blueprint("batches", __name__)
+
+Verb = Callable[[Session, Actor, UUID], object]
+VERBS: dict[str, tuple[Verb, str]] = {
+    "launch": (batches.launch_batch, "Launched. The first variants are on their way."),
+    "pause": (batches.pause_batch, "Paused. What is being rendered now is still finished."),
+    "resume": (batches.resume_batch, "Going on."),
+    "cancel": (batches.cancel_batch, "Cancelled. What is finished stays yours."),
+    "retry": (batches.retry_failed, "The failed variants are tried again."),
+}
+
+
+@blueprint.post("/campaigns/<uuid:campaign_id>/batches")
+@signed_in
+def create(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
+    """A new batch from the campaign's saved values."""
+    details = campaigns.get_campaign(session, actor, campaign_id)
+    form = form_of(details)
+    try:
+        batch = batches.create_batch(
+            session, actor, campaign_id=campaign_id, spec=spec_from_form(form)
+        )
+    except InvalidInput as error:
+        start_over(session, actor)
+        flash(error.message, "error")
+        return redirect(url_for("campaigns.edit", campaign_id=campaign_id))
+    return _go_to(batch)
+
+
+@blueprint.post("/uploads/<uuid:upload_id>/batches")
+@signed_in
+def create_from_upload(session: Session, actor: Actor, upload_id: UUID) -> ResponseReturnValue:
+    """A new batch from the rows of an upload, with the columns that were chosen."""
+    upload = uploads.get_upload(session, actor, upload_id)
+    form = form_of(campaigns.get_campaign(session, actor, upload.campaign_id))
+    given = {item.name: request.form.get(f"column:{item.name}", "") for item in form.parameters}
+    columns = {name: column for name, column in given.items() if column}
+    try:
+        batch = batches.create_batch(
+            session,
+            actor,
+            campaign_id=upload.campaign_id,
+            spec=spec_from_upload(form, upload, columns),
+            upload_id=upload.id,
+        )
+    except InvalidInput as error:
+        start_over(session, actor)
+        return upload_pages.mapping_page(session, actor, upload_id, columns=columns, error=error)
+    return _go_to(batch)
+
+
+@blueprint.get("/batches/<uuid:batch_id>")
+@signed_in
+def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
+    """The quote of a batch that has not been launched, the progress and gallery of one that has."""
+    batch = batches.get_batch(session, actor, batch_id)
+    campaign = campaigns.get_campaign(session, actor, batch.campaign_id).campaign
+    if batch.state is BatchState.PREVIEWING:
+        context = quote_context(session, actor, batch)
+        return page("batches/quote.html", batch=batch, campaign=campaign, **context)
+    return page(
+        "batches/show.html",
+        batch=batch,
+        campaign=campaign,
+        **progress_context(session, actor, batch),
+        **gallery_context(session, actor, batch, request.args),
+    )
+
+
+@blueprint.get("/batches/<uuid:batch_id>/progress")
+@signed_in
+def progress(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
+    """The progress part alone; 304 as long as nothing has changed."""
+    batch = batches.get_batch(session, actor, batch_id)
+    context = progress_context(session, actor, batch)
+    return conditional(
+        context["progress_etag"],
+        lambda: page("partials/batch_progress.html", batch=batch, **context),
+    )
+
+
+@blueprint.get("/batches/<uuid:batch_id>/tiles")
+@signed_in
+def tiles(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
+    """One block of the gallery; 304 as long as none of its tiles has changed."""
+    batch = batches.get_batch(session, actor, batch_id)
+    context = gallery_context(session, actor, batch, request.args)
+    return conditional(
+        context["block_etag"], lambda: page("partials/tiles.html", batch=batch, **context)
+    )
+
+
+@blueprint.post("/batches/<uuid:batch_id>/<verb>")
+@signed_in
+def act(session: Session, actor: Actor, batch_id: UUID, verb: str) -> ResponseReturnValue:
+    """Launch, pause, resume, cancel, or retry what failed."""
+    if verb not in VERBS:
+        raise NoSuchPage
+    perform, done = VERBS[verb]
+    perform(session, actor, batch_id)
+    flash(done, "success")
+    return redirect(url_for("batches.show", batch_id=batch_id))
+
+
+def _go_to(batch: Batch) -> ResponseReturnValue:
+    return redirect(url_for("batches.show", batch_id=batch.id))

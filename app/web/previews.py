@@ -1,0 +1,129 @@
+"""The live panel beside the campaign form: count, sample prompts, every error, while typing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from flask import Blueprint, request
+from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
+
+from app.access import Action, Actor, require
+from app.errors import InvalidInput
+from app.models import ExpansionMode
+from app.services import expansion
+from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
+from app.web.campaign_form import CampaignForm, read_form
+from app.web.presets import KINDS
+from app.web.prompt_parts import PromptPart, from_values
+from app.web.scope import page, signed_in
+
+blueprint = Blueprint("previews", __name__, url_prefix="/campaigns")
+
+MAX_SAMPLES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    message: str
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    count: int = 0
+    formula: str = ""
+    samples: Sequence[list[PromptPart]] = ()
+    findings: Sequence[Finding] = ()
+    notes: Sequence[str] = field(default=())
+
+
+@blueprint.post("/preview")
+@signed_in
+def preview(session: Session, actor: Actor) -> ResponseReturnValue:
+    require(actor, Action.EDIT)
+    form = read_form(request.form)
+    result, fitted = build_preview(form)
+    # Cards are exchanged only when the placeholders change, so typing in a card is never cut off.
+    is_changed = [item.name for item in fitted.parameters] != [
+        item.name for item in form.parameters
+    ]
+    return page(
+        "partials/prompt_preview.html",
+        preview=result,
+        form=fitted,
+        kinds=KINDS,
+        is_out_of_band=is_changed,
+    )
+
+
+def build_preview(form: CampaignForm) -> tuple[Preview, CampaignForm]:
+    """What the form would make, and the form with one card per placeholder of its prompt."""
+    if not form.prompt:
+        return Preview(notes=("Write a prompt to see what it makes.",)), form
+    try:
+        parsed = parse_prompt(form.prompt)
+    except PromptError as error:
+        return Preview(findings=_findings(error)), form
+    fitted = form.with_placeholders(item.name for item in parsed.placeholders)
+    try:
+        return _expand(fitted, parsed), fitted
+    except PromptError as error:
+        return Preview(findings=_findings(error)), fitted
+    except InvalidInput as error:
+        return Preview(findings=[Finding(message=error.message)]), fitted
+
+
+def _findings(error: PromptError) -> list[Finding]:
+    return [
+        Finding(
+            message=f"{item.message[:1].upper()}{item.message[1:]}.",
+            line=item.line,
+            column=item.column,
+        )
+        for item in error.findings
+    ]
+
+
+def _expand(form: CampaignForm, parsed: ParsedPrompt) -> Preview:
+    values, kinds = form.values, form.kinds
+    optional = {item.name for item in parsed.placeholders if not item.is_required}
+    values = {name: given for name, given in values.items() if given or name not in optional}
+    empty = [name for name, given in values.items() if not given]
+    if empty:
+        names = ", ".join(empty)
+        return Preview(
+            count=0,
+            samples=[from_values(parsed, _first_values(values), kinds)],
+            notes=[f"Still without values: {names}."],
+        )
+    mode, takes = form.expansion_mode(), form.takes_count()
+    sample_size = form.sample_count()
+    seed = form.seed_number()
+    count = expansion.count(mode, values, sample_size=sample_size) * takes
+    combinations = expansion.expand(mode, values, sample_size=sample_size, sample_seed=seed)
+    return Preview(
+        count=count,
+        formula=_formula(form, values, takes),
+        samples=[
+            from_values(parsed, combination.values, kinds)
+            for combination in islice(combinations, MAX_SAMPLES)
+        ],
+    )
+
+
+def _first_values(values: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    return {name: given[0] for name, given in values.items() if given}
+
+
+def _formula(form: CampaignForm, values: dict[str, tuple[str, ...]], takes: int) -> str:
+    """The count as a product, where it is one."""
+    if form.mode != ExpansionMode.CARTESIAN or len(values) < 2:
+        return ""
+    factors = [f"{len(given)} {name}" for name, given in values.items()]
+    if takes > 1:
+        factors.append(f"{takes} takes")
+    return " × ".join(factors)

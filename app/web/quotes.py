@@ -1,0 +1,60 @@
+"""The quote of a batch as its page shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from app.access import Actor
+from app.models import Batch, Quote
+from app.services import batches
+from app.web.facts import mode_words, settings_facts
+from app.web.samples import sample_prompts
+from app.web.tiles import spec_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterPrice:
+    """What one more value of a parameter costs, in clips and in money."""
+
+    name: str
+    kind: str
+    values: int | None
+    clips: float | None
+    cost_micros: int | None
+
+
+def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any]:
+    spec = spec_of(batch)
+    quote = batches.get_progress(session, actor, batch.id).quote
+    facts = [("Combined", mode_words(batch.mode))]
+    facts += settings_facts(spec.settings.model_dump(mode="json"), seed=spec.seed)
+    if spec.takes > 1:
+        facts.append(("Takes", str(spec.takes)))
+    unit_prices: dict[str, float] = quote.details.get("unit_price_by_parameter", {})
+    return {
+        "quote": quote,
+        "saved_micros": quote.full_cost_micros - quote.cost_micros,
+        "samples": sample_prompts(session, batch, spec),
+        "noun": "image" if spec.settings.task.is_image else "clip",
+        "settings_facts": facts,
+        "prices": [
+            ParameterPrice(
+                name=item.name,
+                kind=item.kind,
+                values=len(item.values) or None,
+                clips=unit_prices.get(item.name),
+                cost_micros=_clip_cost(quote, unit_prices.get(item.name)),
+            )
+            for item in spec.parameters
+        ],
+    }
+
+
+def _clip_cost(quote: Quote, clips: float | None) -> int | None:
+    """The price of so many full clips of this batch."""
+    if clips is None or not quote.variant_count:
+        return None
+    return round(clips * quote.full_cost_micros / quote.variant_count)

@@ -1,0 +1,82 @@
+"""One variant: its page, its place in the lightbox, and its review."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, redirect, request, url_for
+from flask.typing import ResponseReturnValue
+from sqlalchemy.orm import Session
+
+from app.access import Actor
+from app.errors import InvalidInput
+from app.models import ReviewState
+from app.services import batches, reviews
+from app.services.batches import VariantView
+from app.web.facts import provenance_facts, settings_facts, variant_facts
+from app.web.media import download_url, media_url
+from app.web.prompt_parts import from_stored
+from app.web.scope import is_htmx, page, signed_in
+from app.web.tiles import kinds_of, spec_of, tile_of
+
+blueprint = Blueprint("variants", __name__, url_prefix="/variants")
+
+
+@blueprint.get("/<uuid:variant_id>")
+@signed_in
+def show(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
+    view = batches.get_variant(session, actor, variant_id)
+    variant, artifact = view.variant, view.artifact
+    return page(
+        "variants/show.html",
+        negative_prompt=variant.negative_prompt,
+        fact_groups=[
+            ("Values", variant_facts(variant)),
+            ("Settings", settings_facts(variant.settings, seed=variant.seed)),
+            ("How it was made", provenance_facts(artifact) if artifact else []),
+        ],
+        **_context(session, actor, view),
+    )
+
+
+@blueprint.get("/<uuid:variant_id>/lightbox")
+@signed_in
+def lightbox(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
+    view = batches.get_variant(session, actor, variant_id)
+    return page("partials/lightbox.html", **_context(session, actor, view))
+
+
+@blueprint.post("/<uuid:variant_id>/review")
+@signed_in
+def review(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
+    """Approve, reject, or take either back."""
+    try:
+        state = ReviewState(request.form.get("state", ""))
+    except ValueError:
+        raise InvalidInput("Choose to approve or to reject.", field="state") from None
+    reviews.set_review(
+        session, actor, [variant_id], state=state, reason=request.form.get("reason", "")
+    )
+    if not is_htmx():
+        return redirect(url_for("variants.show", variant_id=variant_id))
+    view = batches.get_variant(session, actor, variant_id)
+    return page("partials/reviewed.html", is_out_of_band=True, **_context(session, actor, view))
+
+
+def _context(session: Session, actor: Actor, view: VariantView) -> dict[str, Any]:
+    variant, artifact = view.variant, view.artifact
+    batch = batches.get_batch(session, actor, variant.batch_id)
+    tile = tile_of(view, kinds_of(spec_of(batch)))
+    is_image = artifact is not None and artifact.media_type.startswith("image/")
+    url = media_url(artifact.id, "file") if artifact else None
+    return {
+        "batch": batch,
+        "tile": tile,
+        "prompt_parts": from_stored(variant.prompt, variant.slots),
+        "video_url": None if is_image else url,
+        "image_url": url if is_image else None,
+        "media_type": artifact.media_type if artifact else None,
+        "job_message": view.job.error_message if view.job and not artifact else None,
+        "download_url": download_url(artifact, f"variant-{tile.number}") if artifact else None,
+    }
