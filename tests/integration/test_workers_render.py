@@ -541,6 +541,38 @@ def test_a_slow_store_is_not_taken_for_a_render_that_hangs(
     assert exits == []
 
 
+def test_a_job_that_may_kill_the_process_waits_until_finished_renders_are_recorded(
+    database: Database,
+    storage: Storage,
+    run: Run,
+    enqueue: Callable[..., list[UUID]],
+    read_job: Callable[[UUID], RenderJob],
+) -> None:
+    class Slow(LocalStorage):
+        def put_file(self, key: str, path: Path, *, media_type: str) -> None:
+            time.sleep(0.1)
+            super().put_file(key, path, media_type=media_type)
+
+    [first] = enqueue(["a"])
+    [suspect] = enqueue(["suspect"])
+    with database.system_scope() as session:
+        session.execute(
+            update(RenderJob)
+            .where(RenderJob.id == suspect)
+            .values(start_count=1, is_single=True, scheduled_at=func.now())
+        )
+    seen: list[JobState] = []
+
+    def look(request: GenerationRequest) -> None:
+        if request.prompt == "suspect":
+            seen.append(read_job(first).state)
+
+    assert isinstance(storage, LocalStorage)
+    run(NullEngine(on_step=look), store=Slow(storage._root))
+    wait_for_states(database, {"succeeded": 2})
+    assert set(seen) == {JobState.SUCCEEDED}
+
+
 def test_previews_render_first_and_with_few_steps(
     database: Database, run: Run, enqueue: Callable[..., list[UUID]]
 ) -> None:
