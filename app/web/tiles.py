@@ -82,6 +82,14 @@ class Filters:
         return query if self.show == "all" else {"show": self.show, **query}
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilterParameter:
+    """A parameter to filter by; without `values` (an upload's column) the value is typed."""
+
+    name: str
+    values: Sequence[str]
+
+
 def read_filters(args: MultiDict[str, str], spec: BatchSpec) -> Filters:
     """Filters from an address; unknown states and parameters are left out."""
     show = args.get("show", "all")
