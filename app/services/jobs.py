@@ -14,7 +14,21 @@ from uuid import UUID
 
 import psycopg
 import psycopg.sql
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Insert,
+    String,
+    Update,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from app.models import (
@@ -160,11 +174,14 @@ def transition(
     to: JobState,
     changes: Mapping[str, Any] | None = None,
     reason: Reason | None = None,
+    cost_micros: int = 0,
     limit: int | None = None,
 ) -> list[MovedJob]:
     """Move the jobs that meet the condition and may go to this state; returns those that went.
 
-    Rows are locked in the order of their ids, so that two moves never wait for each other.
+    `cost_micros` is what the move costs the batch. Rows are locked in the order of their ids, so
+    that two moves never wait for each other. All of it is one statement: one round trip for a
+    job that ends, however much is recorded with it.
     """
     chosen = (
         select(RenderJob.id, RenderJob.state.label("was"))
@@ -175,18 +192,20 @@ def transition(
         .cte("chosen")
     )
     values = _values_on_entry(to, reason) | dict(changes or {})
-    rows = session.execute(
+    moved = (
         update(RenderJob)
         .where(RenderJob.id == chosen.c.id)
         .values(state=to, **values)
-        .returning(*MOVED_COLUMNS, chosen.c.was),
-        execution_options={"synchronize_session": False},
+        .returning(*MOVED_COLUMNS, chosen.c.was)
+        .cte("moved")
     )
-    moved = [MovedJob(**row._mapping) for row in rows]
-    if moved:
-        _count_moves(session, moved, to)
-        _record_attempts(session, moved, to, reason)
-    return moved
+    is_start = to is JobState.RUNNING
+    recorded = (
+        _count_moves(moved, to, cost_micros).cte("counted"),
+        (_open_attempts(moved) if is_start else _close_attempts(moved, to, reason)).cte("tried"),
+    )
+    rows = session.execute(select(moved).add_cte(*recorded))
+    return [MovedJob(**row._mapping) for row in rows]
 
 
 def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> list[MovedJob]:
@@ -205,13 +224,6 @@ def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> lis
     if moved:
         session.execute(insert(Usage), [_free_usage(job) for job in moved])
     return moved
-
-
-def add_cost(session: Session, job: MovedJob, *, state: JobState, cost_micros: int) -> None:
-    """Add money to the counter of a state, without changing its count."""
-    if cost_micros:
-        delta = _delta(job.workspace_id, (job.batch_id, job.purpose, state), 0)
-        session.execute(insert(BatchDelta), [delta | {"cost_micros": cost_micros}])
 
 
 def _sources(to: JobState) -> list[JobState]:
@@ -240,15 +252,43 @@ def _count_new(session: Session, jobs: Sequence[NewJob]) -> None:
         )
 
 
-def _count_moves(session: Session, moved: Sequence[MovedJob], to: JobState) -> None:
-    counts: Counter[tuple[UUID, JobPurpose, JobState]] = Counter()
-    for job in moved:
-        counts[job.batch_id, job.purpose, job.was] -= 1
-        counts[job.batch_id, job.purpose, to] += 1
-    workspaces = {job.batch_id: job.workspace_id for job in moved}
-    session.execute(
-        insert(BatchDelta),
-        [_delta(workspaces[key[0]], key, number) for key, number in counts.items()],
+def _count_moves(moved: CTE, to: JobState, cost_micros: int) -> Insert:
+    """One change per batch, purpose and state: fewer of the old, more of the new."""
+    key = (moved.c.workspace_id, moved.c.batch_id, cast(moved.c.purpose, String))
+    left = select(*key, cast(moved.c.was, String), -func.count(), literal(0, BigInteger))
+    entered = select(*key, literal(to.value), func.count(), literal(cost_micros, BigInteger))
+    changes = union_all(left.group_by(*key, moved.c.was), entered.group_by(*key))
+    columns = ("workspace_id", "batch_id", "purpose", "state", "count", "cost_micros")
+    return insert(BatchDelta).from_select(columns, changes)
+
+
+def _open_attempts(moved: CTE) -> Insert:
+    columns = ("id", "workspace_id", "job_id", "lease_token", "worker", "number")
+    attempts = select(
+        func.gen_random_uuid(),
+        moved.c.workspace_id,
+        moved.c.id,
+        moved.c.lease_token,
+        moved.c.lease_worker,
+        moved.c.start_count,
+    )
+    return insert(Attempt).from_select(columns, attempts)
+
+
+def _close_attempts(moved: CTE, to: JobState, reason: Reason | None) -> Update:
+    return (
+        update(Attempt)
+        .where(
+            Attempt.job_id == moved.c.id,
+            moved.c.was == JobState.RUNNING,
+            Attempt.outcome.is_(None),
+        )
+        .values(
+            outcome=to.value,
+            finished_at=func.now(),
+            error_code=reason.code if reason else None,
+            error_message=reason.message if reason else None,
+        )
     )
 
 
@@ -263,38 +303,6 @@ def _delta(
         "state": state.value,
         "count": count,
         "cost_micros": 0,
-    }
-
-
-def _record_attempts(
-    session: Session, moved: Sequence[MovedJob], to: JobState, reason: Reason | None
-) -> None:
-    """Open an attempt for a job that starts to run, close it when the job stops running."""
-    if to is JobState.RUNNING:
-        session.execute(insert(Attempt), [_attempt(job) for job in moved])
-        return
-    ended = [job.id for job in moved if job.was is JobState.RUNNING]
-    if ended:
-        session.execute(
-            update(Attempt)
-            .where(Attempt.job_id.in_(ended), Attempt.outcome.is_(None))
-            .values(
-                outcome=to.value,
-                finished_at=func.now(),
-                error_code=reason.code if reason else None,
-                error_message=reason.message if reason else None,
-            ),
-            execution_options={"synchronize_session": False},
-        )
-
-
-def _attempt(job: MovedJob) -> dict[str, Any]:
-    return {
-        "workspace_id": job.workspace_id,
-        "job_id": job.id,
-        "lease_token": job.lease_token,
-        "worker": job.lease_worker,
-        "number": job.start_count,
     }
 
 

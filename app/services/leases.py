@@ -181,14 +181,14 @@ def finish_succeeded(
             }
         ],
     )
-    [moved] = jobs.transition(
+    cost_micros = _charge(job, usage)
+    jobs.transition(
         session,
         RenderJob.id == job_id,
         to=JobState.SUCCEEDED,
         changes={"artifact_id": artifact_id},
+        cost_micros=cost_micros,
     )
-    cost_micros = _charge(job, usage)
-    jobs.add_cost(session, moved, state=JobState.SUCCEEDED, cost_micros=cost_micros)
     session.execute(
         insert(Usage),
         [
