@@ -38,6 +38,8 @@ from engine.errors import EngineError
 from engine.plan import plan
 from engine.types import RenderSettings
 
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
 VARIANT_COLUMNS = (
     "id",
     "workspace_id",
@@ -246,7 +248,3 @@ def _variant_row(batch: Batch, variant_id: UUID, draft: VariantDraft) -> tuple[A
 @lru_cache(maxsize=64)
 def _settings_json(settings: RenderSettings) -> str:
     return _json(settings.to_dict())
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -137,7 +137,7 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
         session,
         "render_jobs",
         (*_NEW_COLUMNS, "state", "finished_at"),
-        ((*_new_row(job), job.state, now if job.artifact_id else None) for job in jobs),
+        ((*_new_row(job), job.state.value, now if job.artifact_id else None) for job in jobs),
     )
     copy_rows(
         session,
