@@ -28,8 +28,9 @@ from app.models import (
 from app.models.base import new_id
 from app.services import uploads
 from app.services.completion import complete_if_done
+from app.services.copying import copy_rows
 from app.services.expansion import SourceRow, assign_columns
-from app.services.jobs import NewJob, copy_jobs, copy_rows
+from app.services.jobs import NewJob, copy_jobs
 from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec
 from app.services.variants import VariantDraft, VariantFactory, iterate_drafts
 from app.storage import storage_from_url
