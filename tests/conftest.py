@@ -167,3 +167,19 @@ def _superuser(url: str) -> psycopg.Connection:
     return psycopg.connect(
         host=str(parts.query["host"]), user=parts.username, dbname="postgres", autocommit=True
     )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly which part of the tests did not run for want of a browser."""
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if "browser" in report.keywords
+    ]
+    if skipped:
+        terminalreporter.section("BROWSER TESTS SKIPPED", red=True, bold=True)
+        terminalreporter.line(
+            f"{len(skipped)} browser tests were SKIPPED: there is no Chromium. Install one "
+            "(Debian: apt-get install chromium), or set ADLOOM_CHROMIUM to its executable.",
+            red=True,
+        )
