@@ -16,12 +16,9 @@ from werkzeug.serving import make_server
 from app.config import Config
 from app.paths import ROOT
 from app.queues import Queue
-from tests.integration.conftest import weights
 from tests.scene_engine import SceneEngine
 from tests.web import make_app
 from workers.runtime import Runtime
-
-__all__ = ["weights"]
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
