@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
 
 from engine.tree import Edge
 from engine.types import GenerationRequest, StemConditioning
-
-# The only candidate that depends on the request alone: all groups, retries and previews of a family
-# run the same edges, and may take them from a cache. On a small Wan model the mean embedding came
-# out within 0.3 dB of it at every fork step, and the control variant about 3 dB below.
-STEM_CONDITIONING: Final = StemConditioning.WORDS_REMOVED
 
 
 def conditioning_texts(

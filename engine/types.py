@@ -47,6 +47,32 @@ class StemConditioning(StrEnum):
     CONTROL = "control"  # the first variant's prompt
 
 
+class StepCacheMethod(StrEnum):
+    FIRST_BLOCK = "first_block"  # skip a forward while its first block's output hardly changes
+    MAG = "mag"  # skip by the model's measured change from step to step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCachePolicy:
+    """What one run may skip between its steps: approximate, so never in `exact`.
+
+    `method` is a step cache of diffusers with its own `threshold`; MagCache also needs
+    `mag_ratios`, measured on the model, and skips at most `max_skip_steps` in a row. From the
+    fraction `hold_guidance_from` of the steps on, the difference between the conditional and
+    the unconditional prediction is held, and only the conditional one is computed.
+    """
+
+    method: StepCacheMethod | None = None
+    threshold: float = 0.05
+    max_skip_steps: int = 3
+    mag_ratios: tuple[float, ...] = ()
+    hold_guidance_from: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.method is StepCacheMethod.MAG and not self.mag_ratios:
+            raise InvalidRequest("mag_ratios", "MagCache needs the model's measured mag_ratios.")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptSlot:
     """Where a parameter's value stands in a prompt.
