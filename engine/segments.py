@@ -191,7 +191,7 @@ def _run(
             generator.set_state(state.rng)
     inner = pipeline.scheduler
     proxy = SegmentScheduler(
-        copy.copy(inner),
+        _own_copy(inner),
         start=state.step if state else 0,
         stop=stop,
         history=state.history if state else {},
@@ -207,6 +207,14 @@ def _run(
         history=proxy.history(),
         rng=generator.get_state() if generator is not None else None,
     )
+
+
+def _own_copy(scheduler: Any) -> Any:
+    """A copy that steps without a trace in the original: schedulers write into their lists."""
+    own = copy.copy(scheduler)
+    for name, value in vars(scheduler).items():
+        setattr(own, name, copy.copy(value))
+    return own
 
 
 def _differs(left: Any, right: Any) -> bool:

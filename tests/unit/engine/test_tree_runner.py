@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.plan import plan
-from engine.segments import run_segment
+from engine.segments import LatentState, run_segment
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
@@ -84,6 +85,11 @@ def _split(
         {o.request_id: o for o in outcomes if isinstance(o, GenerationResult)},
         {o.request_id: o for o in outcomes if isinstance(o, GenerationFailure)},
     )
+
+
+def _num_states() -> int:
+    gc.collect()
+    return sum(type(each) is LatentState for each in gc.get_objects())
 
 
 def _psnr(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> float:
@@ -191,6 +197,24 @@ def test_one_subtree_is_finished_before_the_next_one_begins(one_by_one: Engine) 
     begun = {each.request_id.split("/")[0] for each in steps if each.step > 2}
     assert len(begun) == 1
     assert max(each.step for each in steps if each.request_id.startswith("snow")) == 2
+
+
+def test_states_are_held_only_as_long_as_their_children_wait(
+    make_engine: Callable[..., Engine],
+) -> None:
+    engine, held = make_engine(batch_size=2), []
+    requests = _family(backdrops=("snow", "a beach", "a roof", "a lake"))
+
+    before = _num_states()
+
+    def count(progress: Progress) -> None:
+        if progress.step == STEPS:
+            held.append(_num_states() - before)
+
+    _render(engine, requests, on_progress=count)
+    # The root's state while two backdrops wait, two backdrops', and the stack of a batch of leaves.
+    assert max(held) == 4
+    assert _num_states() == before
 
 
 def test_each_request_hears_of_each_of_its_steps_once(batched: Engine) -> None:
@@ -419,3 +443,23 @@ def test_a_step_cache_skips_forwards_and_leaves_the_model_as_it_was(
     after = _render(engine, [exact])[exact.request_id]
     assert after.forwards_computed == before.forwards_computed == FULL
     np.testing.assert_array_equal(after.frames, before.frames)
+
+
+def test_a_forward_that_somebody_replaced_before_stays_replaced(one_by_one: Engine) -> None:
+    request = forked(_family(("snow",), ("Rio",))[0])
+    (expected,) = _render(one_by_one, [request]).values()
+    transformer = one_by_one._runners["adloom-tiny"].model.runner._main.transformer
+    forward, calls = transformer.forward, []
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs["hidden_states"].shape[0])
+        return forward(*args, **kwargs)
+
+    transformer.forward = counting
+    try:
+        (result,) = _render(one_by_one, [request]).values()
+        assert transformer.forward is counting
+    finally:
+        del transformer.forward
+    assert calls == [1] * FULL
+    np.testing.assert_array_equal(result.frames, expected.frames)
