@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 from sqlalchemy import make_url
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from app.access import Actor, Role
 from app.config import Config
@@ -167,3 +169,38 @@ def _superuser(url: str) -> psycopg.Connection:
     return psycopg.connect(
         host=str(parts.query["host"]), user=parts.username, dbname="postgres", autocommit=True
     )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly which part of the tests did not run for want of a browser."""
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if "browser" in report.keywords
+    ]
+    if skipped:
+        terminalreporter.section("BROWSER TESTS SKIPPED", red=True, bold=True)
+        terminalreporter.line(
+            f"{len(skipped)} browser tests were SKIPPED: there is no Chromium. Install one "
+            "(Debian: apt-get install chromium), or set ADLOOM_CHROMIUM to its executable.",
+            red=True,
+        )
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The least that the control plane reads of a checkpoint: its files' hashes, its tokenizer."""
+    folder = tmp_path / "models" / "tiny"
+    for part in ("tokenizer", "transformer"):
+        (folder / part).mkdir(parents=True)
+    index = {"_class_name": "WanPipeline", "tokenizer": ["transformers", "T5TokenizerFast"]}
+    (folder / "model_index.json").write_text(json.dumps(index))
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
+    # A safetensors file is the length of its header, the header as JSON, and the tensors.
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    file = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(folder.parent))
+    return folder

@@ -65,12 +65,18 @@ class NullEngine:
                 log.write(f"{os.getpid()} {request.request_id}\n")
         return GenerationResult(
             request_id=request.request_id,
-            frames=_frames(request),
+            frames=self.frames(request),
             fps=request.settings.fps,
             seconds=StageSeconds(denoise=steps * self.step_s),
             forwards_computed=steps * request.settings.forwards_per_step,
             provenance={"engine_version": "null"},
         )
+
+    def frames(self, request: GenerationRequest) -> np.ndarray:
+        """The clip, uint8 of shape (F, H, W, 3)."""
+        shape = (request.settings.num_frames, SIZE, SIZE, 3)
+        noise = np.random.default_rng(sum(map(ord, request.prompt)))
+        return np.broadcast_to(noise.integers(0, 255, 3, dtype=np.uint8), shape).copy()
 
 
 class CrashingEngine(NullEngine):
@@ -80,12 +86,6 @@ class CrashingEngine(NullEngine):
         if "poison" in request.prompt:
             os.kill(os.getpid(), signal.SIGKILL)
         return super()._render(request, should_cancel)
-
-
-def _frames(request: GenerationRequest) -> np.ndarray:
-    shape = (request.settings.num_frames, SIZE, SIZE, 3)
-    noise = np.random.default_rng(sum(map(ord, request.prompt)))
-    return np.broadcast_to(noise.integers(0, 255, 3, dtype=np.uint8), shape).copy()
 
 
 def _of(

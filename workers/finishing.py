@@ -64,6 +64,10 @@ class Finisher:
         """Hand over a result; waits while too many are waiting already."""
         self._waiting.put(rendered)
 
+    def drain(self) -> None:
+        """Wait until everything that was submitted has ended."""
+        self._waiting.join()
+
     def stop(self) -> None:
         """No long waiting for servers from now on; what was submitted is still ended."""
         self._stopping.set()
@@ -90,6 +94,7 @@ class Finisher:
                 logger.exception("job %s could not be ended; its deadline ends it", job_id)
             finally:
                 self._heartbeat.drop([job_id])
+                self._waiting.task_done()
 
     def _finish(self, rendered: Rendered) -> None:
         outcome = rendered.outcome

@@ -106,6 +106,9 @@ class RenderLoop(Loop):
         return group
 
     def _render(self, engine: RenderEngine, group: ClaimedGroup) -> None:
+        if any(job.number > 1 for job in group.jobs):
+            # It may kill this process; no finished render shall be lost and charged with it.
+            self._finisher.drain()
         self._in_engine = {str(job.job_id): job for job in group.jobs}
         self._group = group
         unfinished: list[UUID] = []

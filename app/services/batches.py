@@ -31,7 +31,13 @@ from app.services.batch_checks import (
 )
 from app.services.expanding import open_source
 from app.services.jobs import transition
-from app.services.progress import FailureSummary, Progress, get_progress, list_failures
+from app.services.progress import (
+    UNSUCCESSFUL_STATES,
+    FailureSummary,
+    Progress,
+    get_progress,
+    list_failures,
+)
 from app.services.scoping import get_in_workspace
 from app.services.specs import BatchSpec, check_settings
 from app.services.variant_views import VariantView, get_variant, list_variants
@@ -193,9 +199,9 @@ def retry_failed(session: Session, actor: Actor, batch_id: UUID) -> int:
     batch = _change(session, actor, batch_id, verb="retried", sources=sources)
     moved = transition(
         session,
-        (RenderJob.batch_id == batch.id)
-        & RenderJob.state.in_((JobState.FAILED, JobState.QUARANTINED)),
+        RenderJob.batch_id == batch.id,
         to=JobState.QUEUED,
+        sources=UNSUCCESSFUL_STATES,
         changes={"start_count": 0, "scheduled_at": func.now()},
     )
     if not moved:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, exists, func, select, text, true, update
+from sqlalchemy import ColumnElement, exists, func, select, text, true, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
@@ -18,19 +17,15 @@ from app.models import (
     Artifact,
     Batch,
     BatchState,
-    JobPurpose,
     JobState,
     RenderJob,
     Variant,
 )
 from app.services import jobs
+from app.services.claimed import AnyRow, ClaimedGroup, claimed_job, effective_key
 from app.services.completion import complete_if_done
 from app.services.ranking import Candidate, rank_candidates
 from app.services.specs import MAX_GROUP
-from app.services.variants import preview_key, preview_settings
-from engine.types import GenerationRequest, PromptSlot, RenderSettings
-
-AnyRow = Row[*tuple[Any, ...]]
 
 LEASE_S = 60.0
 # Per job; the n-th job of a group has n times as long to end.
@@ -41,47 +36,6 @@ MAX_ROUNDS = 16
 TWIN_WAIT_S = 5.0
 
 OPEN_STATES = (BatchState.PREVIEWING, BatchState.EXPANDING, BatchState.RUNNING)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClaimedJob:
-    """A job with all that its render needs; `number` counts the starts, this one included."""
-
-    job_id: UUID
-    variant_id: UUID
-    batch_id: UUID
-    workspace_id: UUID
-    purpose: JobPurpose
-    number: int
-    variant_key: str
-    prompt: str
-    negative_prompt: str
-    slots: tuple[PromptSlot, ...]
-    seed: int
-    settings: RenderSettings
-    work_units: float
-    shared_units: float
-
-    def to_request(self) -> GenerationRequest:
-        """The engine's request; its id is the job's id."""
-        return GenerationRequest(
-            request_id=str(self.job_id),
-            prompt=self.prompt,
-            negative_prompt=self.negative_prompt,
-            slots=self.slots,
-            seed=self.seed,
-            settings=self.settings,
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClaimedGroup:
-    """Jobs leased under one token, in the order of their plan."""
-
-    token: int
-    group_key: str
-    affinity_key: str
-    jobs: tuple[ClaimedJob, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -266,7 +220,7 @@ def _lease(
         token=token,
         group_key=candidate.group_key,
         affinity_key=candidate.affinity_key,
-        jobs=tuple(_claimed_job(row, numbers[row.job_id]) for row in rows),
+        jobs=tuple(claimed_job(row, number=numbers[row.job_id]) for row in rows),
     )
 
 
@@ -281,34 +235,4 @@ def _note_served(session: Session, batch_id: UUID) -> None:
     session.execute(
         update(Batch).where(Batch.id == free).values(last_claimed_at=func.now()),
         execution_options={"synchronize_session": False},
-    )
-
-
-def effective_key(row: AnyRow) -> str:
-    """The key of the pixels that the job of this row makes (purpose, settings, variant_key)."""
-    key: str = row.variant_key
-    if row.purpose is JobPurpose.PREVIEW:
-        return preview_key(key, RenderSettings.from_dict(row.settings))
-    return key
-
-
-def _claimed_job(row: AnyRow, number: int) -> ClaimedJob:
-    settings = RenderSettings.from_dict(row.settings)
-    if row.purpose is JobPurpose.PREVIEW:
-        settings = preview_settings(settings)
-    return ClaimedJob(
-        job_id=row.job_id,
-        variant_id=row.variant_id,
-        batch_id=row.batch_id,
-        workspace_id=row.workspace_id,
-        purpose=row.purpose,
-        number=number,
-        variant_key=effective_key(row),
-        prompt=row.prompt,
-        negative_prompt=row.negative_prompt,
-        slots=tuple(PromptSlot.from_dict(slot) for slot in row.slots),
-        seed=row.seed,
-        settings=settings,
-        work_units=row.work_units,
-        shared_units=row.shared_units,
     )

@@ -55,8 +55,9 @@ def sweep_stopped(session: Session, *, limit: int = SWEEP_SIZE) -> int:
         return 0
     swept = transition(
         session,
-        RenderJob.batch_id.in_(ids) & RenderJob.state.in_(WAITING_STATES),
+        RenderJob.batch_id.in_(ids),
         to=JobState.CANCELLED,
+        sources=WAITING_STATES,
         limit=limit,
     )
     session.execute(
@@ -81,8 +82,9 @@ def _complete(session: Session, batch_id: UUID) -> bool:
     # A preview that nobody has rendered by now is of no use any more.
     transition(
         session,
-        (RenderJob.batch_id == batch_id) & RenderJob.state.in_(WAITING_STATES),
+        RenderJob.batch_id == batch_id,
         to=JobState.CANCELLED,
+        sources=WAITING_STATES,
     )
     session.execute(
         update(Batch)

@@ -34,10 +34,9 @@ def open_due_jobs(session: Session, *, limit: int = OPEN_SIZE) -> int:
     )
     opened = transition(
         session,
-        (RenderJob.state == JobState.SCHEDULED)
-        & (RenderJob.scheduled_at <= func.now())
-        & ~stopped.exists(),
+        (RenderJob.scheduled_at <= func.now()) & ~stopped.exists(),
         to=JobState.QUEUED,
+        sources=(JobState.SCHEDULED,),
         limit=limit,
     )
     return len(opened)

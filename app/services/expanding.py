@@ -28,8 +28,9 @@ from app.models import (
 from app.models.base import new_id
 from app.services import uploads
 from app.services.completion import complete_if_done
+from app.services.copying import copy_rows
 from app.services.expansion import SourceRow, assign_columns
-from app.services.jobs import NewJob, copy_jobs, copy_rows
+from app.services.jobs import NewJob, copy_jobs
 from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec
 from app.services.variants import VariantDraft, VariantFactory, iterate_drafts
 from app.storage import storage_from_url
@@ -37,6 +38,8 @@ from engine import registry
 from engine.errors import EngineError
 from engine.plan import plan
 from engine.types import RenderSettings
+
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 VARIANT_COLUMNS = (
     "id",
@@ -246,7 +249,3 @@ def _variant_row(batch: Batch, variant_id: UUID, draft: VariantDraft) -> tuple[A
 @lru_cache(maxsize=64)
 def _settings_json(settings: RenderSettings) -> str:
     return _json(settings.to_dict())
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -6,18 +6,31 @@ A move takes the counters of the batch and the attempt of the job with it, in on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-import psycopg
-import psycopg.sql
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Insert,
+    String,
+    Update,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    union_all,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from app.models import (
+    CLAIMABLE_STATES,
     FINAL_STATES,
     LIVE_STATES,
     TRANSITIONS,
@@ -29,6 +42,7 @@ from app.models import (
     Usage,
 )
 from app.models.base import new_id
+from app.services.copying import copy_rows
 
 PREVIEW_PRIORITY = 0
 NORMAL_PRIORITY = 10
@@ -84,11 +98,12 @@ class MovedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a job ended or has to be tried again."""
+class Outcome:
+    """How a try ended: why it gave nothing, or what it costs the batch."""
 
-    code: str
-    message: str
+    error_code: str | None = None
+    error_message: str | None = None
+    cost_micros: int = 0
 
 
 _NEW_COLUMNS = tuple(item.name for item in fields(NewJob))
@@ -123,7 +138,7 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
         session,
         "render_jobs",
         (*_NEW_COLUMNS, "state", "finished_at"),
-        ((*_new_row(job), job.state, now if job.artifact_id else None) for job in jobs),
+        ((*_new_row(job), job.state.value, now if job.artifact_id else None) for job in jobs),
     )
     copy_rows(
         session,
@@ -138,55 +153,47 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
     _count_new(session, jobs)
 
 
-def copy_rows(
-    session: Session, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
-) -> None:
-    """COPY rows within the session's transaction. Values of jsonb columns come as JSON text."""
-    connection = session.connection().connection.driver_connection
-    assert isinstance(connection, psycopg.Connection)
-    statement = psycopg.sql.SQL("COPY {} ({}) FROM STDIN").format(
-        psycopg.sql.Identifier(table),
-        psycopg.sql.SQL(", ").join(map(psycopg.sql.Identifier, columns)),
-    )
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for row in rows:
-            copy.write_row(row)
-
-
 def transition(
     session: Session,
     condition: ColumnElement[bool],
     *,
     to: JobState,
+    sources: Collection[JobState] | None = None,
     changes: Mapping[str, Any] | None = None,
-    reason: Reason | None = None,
+    outcome: Outcome | None = None,
     limit: int | None = None,
 ) -> list[MovedJob]:
     """Move the jobs that meet the condition and may go to this state; returns those that went.
 
-    Rows are locked in the order of their ids, so that two moves never wait for each other.
+    `sources` narrows the states that they may come from. Rows are locked in the order of their
+    ids, so that two moves never wait for each other. All of it is one statement: one round trip
+    for a job that ends, however much is recorded with it.
     """
+    sources = _sources(to) if sources is None else set(sources) & _sources(to)
+    outcome = outcome or Outcome()
     chosen = (
         select(RenderJob.id, RenderJob.state.label("was"))
-        .where(RenderJob.state.in_(_sources(to)), condition)
+        .where(RenderJob.state.in_(sources), condition)
         .order_by(RenderJob.id)
         .limit(limit)
         .with_for_update(of=RenderJob)
         .cte("chosen")
     )
-    values = _values_on_entry(to, reason) | dict(changes or {})
-    rows = session.execute(
+    values = _values_on_entry(to, outcome) | dict(changes or {})
+    moved = (
         update(RenderJob)
         .where(RenderJob.id == chosen.c.id)
         .values(state=to, **values)
-        .returning(*MOVED_COLUMNS, chosen.c.was),
-        execution_options={"synchronize_session": False},
+        .returning(*MOVED_COLUMNS, chosen.c.was)
+        .cte("moved")
     )
-    moved = [MovedJob(**row._mapping) for row in rows]
-    if moved:
-        _count_moves(session, moved, to)
-        _record_attempts(session, moved, to, reason)
-    return moved
+    recorded = [_count_moves(moved, to, outcome).cte("counted")]
+    if to is JobState.RUNNING:
+        recorded.append(_open_attempts(moved).cte("opened"))
+    elif JobState.RUNNING in sources:
+        recorded.append(_close_attempts(moved, to, outcome).cte("closed"))
+    rows = session.execute(select(moved).add_cte(*recorded))
+    return [MovedJob(**row._mapping) for row in rows]
 
 
 def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> list[MovedJob]:
@@ -198,8 +205,9 @@ def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> lis
     for artifact_id, job_ids in jobs_by_artifact.items():
         moved += transition(
             session,
-            RenderJob.id.in_(job_ids) & (RenderJob.state != JobState.RUNNING),
+            RenderJob.id.in_(job_ids),
             to=JobState.SUCCEEDED,
+            sources=CLAIMABLE_STATES,
             changes={"artifact_id": artifact_id},
         )
     if moved:
@@ -207,21 +215,14 @@ def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> lis
     return moved
 
 
-def add_cost(session: Session, job: MovedJob, *, state: JobState, cost_micros: int) -> None:
-    """Add money to the counter of a state, without changing its count."""
-    if cost_micros:
-        delta = _delta(job.workspace_id, (job.batch_id, job.purpose, state), 0)
-        session.execute(insert(BatchDelta), [delta | {"cost_micros": cost_micros}])
+def _sources(to: JobState) -> set[JobState]:
+    return {state for state, targets in TRANSITIONS.items() if to in targets}
 
 
-def _sources(to: JobState) -> list[JobState]:
-    return [state for state, targets in TRANSITIONS.items() if to in targets]
-
-
-def _values_on_entry(to: JobState, reason: Reason | None) -> dict[str, Any]:
+def _values_on_entry(to: JobState, outcome: Outcome) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "error_code": reason.code if reason else None,
-        "error_message": reason.message if reason else None,
+        "error_code": outcome.error_code,
+        "error_message": outcome.error_message,
         "finished_at": func.now() if to in FINAL_STATES else None,
     }
     if to is not JobState.RUNNING:
@@ -240,15 +241,45 @@ def _count_new(session: Session, jobs: Sequence[NewJob]) -> None:
         )
 
 
-def _count_moves(session: Session, moved: Sequence[MovedJob], to: JobState) -> None:
-    counts: Counter[tuple[UUID, JobPurpose, JobState]] = Counter()
-    for job in moved:
-        counts[job.batch_id, job.purpose, job.was] -= 1
-        counts[job.batch_id, job.purpose, to] += 1
-    workspaces = {job.batch_id: job.workspace_id for job in moved}
-    session.execute(
-        insert(BatchDelta),
-        [_delta(workspaces[key[0]], key, number) for key, number in counts.items()],
+def _count_moves(moved: CTE, to: JobState, outcome: Outcome) -> Insert:
+    """One change per batch, purpose and state: fewer of the old, more of the new."""
+    key = (moved.c.workspace_id, moved.c.batch_id, cast(moved.c.purpose, String))
+    left = select(*key, cast(moved.c.was, String), -func.count(), literal(0, BigInteger))
+    entered = select(
+        *key, literal(to.value), func.count(), literal(outcome.cost_micros, BigInteger)
+    )
+    changes = union_all(left.group_by(*key, moved.c.was), entered.group_by(*key))
+    columns = ("workspace_id", "batch_id", "purpose", "state", "count", "cost_micros")
+    return insert(BatchDelta).from_select(columns, changes)
+
+
+def _open_attempts(moved: CTE) -> Insert:
+    columns = ("id", "workspace_id", "job_id", "lease_token", "worker", "number")
+    attempts = select(
+        func.gen_random_uuid(),
+        moved.c.workspace_id,
+        moved.c.id,
+        moved.c.lease_token,
+        moved.c.lease_worker,
+        moved.c.start_count,
+    )
+    return insert(Attempt).from_select(columns, attempts)
+
+
+def _close_attempts(moved: CTE, to: JobState, outcome: Outcome) -> Update:
+    return (
+        update(Attempt)
+        .where(
+            Attempt.job_id == moved.c.id,
+            moved.c.was == JobState.RUNNING,
+            Attempt.outcome.is_(None),
+        )
+        .values(
+            outcome=to.value,
+            finished_at=func.now(),
+            error_code=outcome.error_code,
+            error_message=outcome.error_message,
+        )
     )
 
 
@@ -263,38 +294,6 @@ def _delta(
         "state": state.value,
         "count": count,
         "cost_micros": 0,
-    }
-
-
-def _record_attempts(
-    session: Session, moved: Sequence[MovedJob], to: JobState, reason: Reason | None
-) -> None:
-    """Open an attempt for a job that starts to run, close it when the job stops running."""
-    if to is JobState.RUNNING:
-        session.execute(insert(Attempt), [_attempt(job) for job in moved])
-        return
-    ended = [job.id for job in moved if job.was is JobState.RUNNING]
-    if ended:
-        session.execute(
-            update(Attempt)
-            .where(Attempt.job_id.in_(ended), Attempt.outcome.is_(None))
-            .values(
-                outcome=to.value,
-                finished_at=func.now(),
-                error_code=reason.code if reason else None,
-                error_message=reason.message if reason else None,
-            ),
-            execution_options={"synchronize_session": False},
-        )
-
-
-def _attempt(job: MovedJob) -> dict[str, Any]:
-    return {
-        "workspace_id": job.workspace_id,
-        "job_id": job.id,
-        "lease_token": job.lease_token,
-        "worker": job.lease_worker,
-        "number": job.start_count,
     }
 
 

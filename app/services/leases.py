@@ -28,9 +28,10 @@ from app.models import (
 )
 from app.models.base import new_id
 from app.services import jobs
-from app.services.claiming import LEASE_S, ClaimedGroup, ClaimedJob, claim, effective_key
+from app.services.claimed import ClaimedGroup, ClaimedJob, effective_key
+from app.services.claiming import LEASE_S, claim
 from app.services.completion import complete_if_done
-from app.services.jobs import MovedJob, Reason
+from app.services.jobs import MovedJob, Outcome
 
 __all__ = [
     "ClaimedGroup",
@@ -51,8 +52,8 @@ MAX_RETRY_S = 600.0
 CANCELLED_CODE = "cancelled"
 STOPPED_STATES = (BatchState.CANCELLED, BatchState.FAILED)
 
-WORKER_LOST = Reason("worker_lost", "The worker stopped answering while it rendered this.")
-HUNG = Reason("deadline_exceeded", "The render did not end within its hard deadline.")
+WORKER_LOST = Outcome("worker_lost", "The worker stopped answering while it rendered this.")
+HUNG = Outcome("deadline_exceeded", "The render did not end within its hard deadline.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,22 +139,26 @@ def rescue_expired(session: Session) -> int:
         RenderJob.state == JobState.RUNNING, RenderJob.deadline_at < func.now()
     )
     lost = or_(RenderJob.lease_expires_at < func.now(), RenderJob.lease_expires_at.is_(None))
+    running = (JobState.RUNNING,)
     moved: list[MovedJob] = []
     # A worker that hangs in one job gets to none of the others that it leased with it.
-    for condition, reason in ((RenderJob.lease_token.in_(hung), HUNG), (lost, WORKER_LOST)):
-        running = (RenderJob.state == JobState.RUNNING) & condition
+    for condition, outcome in ((RenderJob.lease_token.in_(hung), HUNG), (lost, WORKER_LOST)):
         moved += jobs.transition(
             session,
-            running & (RenderJob.start_count >= RenderJob.max_starts),
+            condition & (RenderJob.start_count >= RenderJob.max_starts),
             to=JobState.QUARANTINED,
-            reason=Reason(reason.code, f"{reason.message} It was the last of its tries."),
+            sources=running,
+            outcome=Outcome(
+                outcome.error_code, f"{outcome.error_message} It was the last of its tries."
+            ),
         )
         moved += jobs.transition(
             session,
-            running,
+            condition,
             to=JobState.RETRYABLE,
+            sources=running,
             changes={"is_single": True, "scheduled_at": func.now()},
-            reason=reason,
+            outcome=outcome,
         )
     complete_if_done(session, (job.batch_id for job in moved))
     return len(moved)
@@ -181,14 +186,14 @@ def finish_succeeded(
             }
         ],
     )
-    [moved] = jobs.transition(
+    cost_micros = _charge(job, usage)
+    jobs.transition(
         session,
         RenderJob.id == job_id,
         to=JobState.SUCCEEDED,
         changes={"artifact_id": artifact_id},
+        outcome=Outcome(cost_micros=cost_micros),
     )
-    cost_micros = _charge(job, usage)
-    jobs.add_cost(session, moved, state=JobState.SUCCEEDED, cost_micros=cost_micros)
     session.execute(
         insert(Usage),
         [
@@ -218,13 +223,13 @@ def finish_failed(
     job = _lock_leased(session, job_id=job_id, token=token)
     if job is None:
         return False
-    reason = Reason(code, message)
+    outcome = Outcome(code, message)
     this_job = RenderJob.id == job_id
     if code == CANCELLED_CODE and job.batch_state not in STOPPED_STATES:
         _hand_back(session, this_job)
         return True
     if code == CANCELLED_CODE:
-        jobs.transition(session, this_job, to=JobState.CANCELLED, reason=reason)
+        jobs.transition(session, this_job, to=JobState.CANCELLED, outcome=outcome)
     elif is_retryable and job.start_count < job.max_starts:
         wait = timedelta(seconds=_retry_wait_s(job.start_count))
         jobs.transition(
@@ -232,10 +237,10 @@ def finish_failed(
             this_job,
             to=JobState.RETRYABLE,
             changes={"scheduled_at": func.now() + wait},
-            reason=reason,
+            outcome=outcome,
         )
     else:
-        jobs.transition(session, this_job, to=JobState.FAILED, reason=reason)
+        jobs.transition(session, this_job, to=JobState.FAILED, outcome=outcome)
     complete_if_done(session, [job.batch_id])
     return True
 
@@ -284,8 +289,9 @@ def _hand_back(
         changes["is_single"] = True
     return jobs.transition(
         session,
-        condition & (RenderJob.state == JobState.RUNNING),
+        condition,
         to=JobState.QUEUED,
+        sources=(JobState.RUNNING,),
         changes=changes,
     )
 

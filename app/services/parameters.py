@@ -50,8 +50,11 @@ def guess_kind(name: str) -> ParameterKind:
 
 
 def clean_values(name: str, values: Iterable[str]) -> list[str]:
-    """Values without blanks around them, empty ones and repeats; InvalidInput names a bad one."""
-    cleaned = list(dict.fromkeys(value.strip() for value in values if value.strip()))
+    """Values without blanks around them and empty ones; InvalidInput names a bad one.
+
+    Repeats stay: line by line, the same city may well stand beside two audiences.
+    """
+    cleaned = [value.strip() for value in values if value.strip()]
     if len(cleaned) > MAX_VALUES:
         raise InvalidInput(
             f"{name} has {len(cleaned):,} values; {MAX_VALUES:,} are allowed. Upload a table"

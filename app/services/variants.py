@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from app.errors import InvalidInput
 from app.models import ParameterKind
@@ -16,6 +17,9 @@ from app.services.prompts import RenderedPrompt, parse_prompt
 from app.services.specs import BatchSpec
 from engine import registry
 from engine.types import ENGINE_VERSION, GenerationRequest, PromptSlot, RenderSettings
+
+# One encoder for all: building one takes longer than a short text.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 # A preview shows composition, not finish.
 PREVIEW_STEPS = 12
@@ -59,6 +63,8 @@ class VariantFactory:
         self._weights = weights
         self._settings = spec.settings.to_render_settings()
         self._kinds = {item.name: item.kind for item in spec.parameters}
+        # An enum's value is looked up slowly, and every slot of every variant needs one.
+        self._kind_words = {name: kind.value for name, kind in self._kinds.items()}
         self._shaping = [
             item.name
             for item in spec.parameters
@@ -104,7 +110,7 @@ class VariantFactory:
 
     def _slots(self, rendered: RenderedPrompt) -> tuple[PromptSlot, ...]:
         return tuple(
-            PromptSlot(name=name, kind=self._kinds[name].value, value=value, span=(start, end))
+            PromptSlot(name=name, kind=self._kind_words[name], value=value, span=(start, end))
             for name, value, start, end in rendered.spans
         )
 
@@ -178,9 +184,14 @@ def variant_key(
     *, prompt: str, negative_prompt: str, seed: int, settings: RenderSettings, weights: str
 ) -> str:
     """SHA-256 over everything that decides the pixels of a variant: equal keys, equal promise."""
-    document = [ENGINE_VERSION, weights, settings.to_dict(), prompt, negative_prompt, seed]
-    text = json.dumps(document, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    text = _ENCODER.encode([prompt, negative_prompt, seed])
+    return hashlib.sha256(f"{_shared_part(settings, weights)}{text}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _shared_part(settings: RenderSettings, weights: str) -> str:
+    """What the keys of a whole batch have in common."""
+    return _ENCODER.encode([ENGINE_VERSION, weights, settings.to_dict()])
 
 
 def preview_settings(settings: RenderSettings) -> RenderSettings:

@@ -10,6 +10,8 @@ from app.stack.environment import Address
 # A page may hold its connection open for live progress; do not wait for it longer than this.
 WEB_GRACE_S = 3
 WEB_THREADS = 16
+# Celery warns of root because pickled messages could run code; ours are JSON alone.
+IGNORED_WARNING = "ignore:You're running the worker with superuser privileges"
 
 
 class WorkerRole(StrEnum):
@@ -35,7 +37,8 @@ def worker_command(role: WorkerRole, *, name: str) -> list[str]:
     The render worker is one thread: it owns the device. `name` tells workers of a host apart.
     """
     return [
-        *(sys.executable, "-m", "celery", "--app", "workers.celery", "worker"),
+        *(sys.executable, "-W", IGNORED_WARNING, "-m", "celery"),
+        *("--app", "workers.celery", "--quiet", "worker"),
         *("--pool", "threads", "--concurrency", "1" if role is WorkerRole.RENDER else "4"),
         *("--queues", role.value, "--hostname", f"{role.value}-{name}@%h"),
         *("--without-gossip", "--without-mingle", "--loglevel", "INFO"),

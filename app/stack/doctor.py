@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
-from pathlib import Path
 
 import psycopg
 import redis
@@ -20,6 +19,7 @@ from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
 from app.stack.record import Record, running
 from app.stack.servers import Server, Servers
+from app.storage import storage_from_url
 from engine import registry
 from engine.errors import EngineError
 
@@ -68,8 +68,7 @@ def examine(folder: StateFolder, environ: Mapping[str, str], address: Address) -
     embedded = servers.by_variable.get("DATABASE_URL")
     if embedded is None or embedded.is_up():
         yield _schema(config)
-    if config.storage_url.startswith("file://"):
-        yield _local_store(Path(config.storage_url.removeprefix("file://")))
+    yield _artifact_store(config)
 
 
 def _versions() -> Iterator[Check]:
@@ -168,12 +167,10 @@ def _schema(config: Config) -> Check:
     return Check("Schema", Health.WRONG, detail, "Run `adloom migrate`.")
 
 
-def _local_store(path: Path) -> Check:
-    probe = path / ".doctor"
+def _artifact_store(config: Config) -> Check:
     try:
-        probe.write_bytes(b"ok")
-        probe.unlink()
-    except OSError as error:
-        detail = f"{path}: {error.strerror}"
-        return Check("Artifact store", Health.WRONG, detail, "Make the folder writable.")
-    return Check("Artifact store", Health.OK, str(path))
+        storage_from_url(config).check_writable()
+    except AppError as error:
+        remedy = "Check STORAGE_URL, the free space and the permissions."
+        return Check("Artifact store", Health.WRONG, error.message, remedy)
+    return Check("Artifact store", Health.OK, config.storage_url)

@@ -180,6 +180,12 @@ class PostgresServer:
             if self._wait_ready():
                 return
             reason = _last_complaint(_read_from(log, offset))
+            if "Permission denied" in reason:
+                raise ConfigurationError(
+                    f"Postgres may not use {self._data} ({reason}). Choose a state folder that "
+                    f"{user.name} can reach, with --state-dir or ADLOOM_STATE_DIR.",
+                    field="ADLOOM_STATE_DIR",
+                )
             # Sessions of a killed server take a moment to notice.
             if "still in use" not in reason or attempt == START_TRIES - 1:
                 raise damaged(self._data, f"Postgres does not start: {reason} (log: {log})")

@@ -146,7 +146,8 @@ class Supervisor:
             time.sleep(0.05)
         for process in self.processes:
             if process.pid is not None:
-                self._say(f"{process.spec.name} did not stop in time and was killed.")
+                name = process.spec.name
+                self._say(f"{name} did not stop in time and was killed; its work goes on later.")
             process.kill()
 
     def _note_pids(self) -> None:

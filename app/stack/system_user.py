@@ -31,6 +31,10 @@ class SystemUser:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
+    @property
+    def name(self) -> str:
+        return pwd.getpwuid(os.geteuid() if self.uid is None else self.uid).pw_name
+
     def own(self, path: Path) -> None:
         if self.uid is not None and self.gid is not None:
             os.chown(path, self.uid, self.gid)

@@ -26,7 +26,8 @@ blueprint = Blueprint("batches", __name__)
 
 Verb = Callable[[Session, Actor, UUID], object]
 VERBS: dict[str, tuple[Verb, str]] = {
-    "launch": (batches.launch_batch, "Launched. The first variants are on their way."),
+    # A launched batch shows by itself that it is under way.
+    "launch": (batches.launch_batch, ""),
     "pause": (batches.pause_batch, "Paused. What is being rendered now is still finished."),
     "resume": (batches.resume_batch, "Going on."),
     "cancel": (batches.cancel_batch, "Cancelled. What is finished stays yours."),
@@ -122,7 +123,8 @@ def act(session: Session, actor: Actor, batch_id: UUID, verb: str) -> ResponseRe
         raise NoSuchPage
     perform, done = VERBS[verb]
     perform(session, actor, batch_id)
-    flash(done, "success")
+    if done:
+        flash(done, "success")
     return redirect(url_for("batches.show", batch_id=batch_id))
 
 

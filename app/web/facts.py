@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.models import Artifact, ExpansionMode, Variant
 from app.web.formatting import ago, count, duration, size
 from app.web.presets import MODES, PROFILES
+from app.web.tiles import in_order
 from engine.errors import UnknownModel
 from engine.registry import get_model
 from engine.types import GenerationTask
@@ -48,8 +49,9 @@ def mode_words(mode: ExpansionMode) -> str:
     return MODE_NAMES[mode]
 
 
-def variant_facts(variant: Variant) -> Facts:
-    facts: Facts = [(name, str(value)) for name, value in variant.values.items()]
+def variant_facts(variant: Variant, names: Iterable[str]) -> Facts:
+    """Values in the order of `names`, then the row's own columns."""
+    facts: Facts = [(name, str(value)) for name, value in in_order(variant.values, names)]
     if variant.row_id:
         facts.append(("Row", variant.row_id))
     facts += [(name, str(value)) for name, value in variant.passthrough.items() if value]

@@ -15,6 +15,7 @@ from app.web.tiles import (
     BLOCK_SIZE,
     MAX_FILTER_VALUES,
     SHOWS,
+    FilterParameter,
     Filters,
     block_etag,
     is_settled,
@@ -59,7 +60,7 @@ def gallery_context(
         "filters": filters,
         "shows": SHOWS,
         "filter_parameters": [
-            {"name": item.name, "values": item.values}
+            FilterParameter(name=item.name, values=item.values)
             for item in spec.parameters
             if len(item.values) != 1 and len(item.values) <= MAX_FILTER_VALUES
         ],

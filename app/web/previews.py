@@ -63,7 +63,7 @@ def preview(session: Session, actor: Actor) -> ResponseReturnValue:
 def build_preview(form: CampaignForm) -> tuple[Preview, CampaignForm]:
     """What the form would make, and the form with one card per placeholder of its prompt."""
     if not form.prompt:
-        return Preview(notes=("Write a prompt to see what it makes.",)), form
+        return Preview(), form
     try:
         parsed = parse_prompt(form.prompt)
     except PromptError as error:

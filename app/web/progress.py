@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -41,30 +40,34 @@ ACTIONS: dict[BatchState, tuple[str, ...]] = {
 
 
 def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any]:
+    """What the template of the live part takes; `progress_etag` changes whenever any of it does."""
     progress = batches.get_progress(session, actor, batch.id)
-    counts = progress.counts
-    failed = counts.get(JobState.FAILED, 0) + counts.get(JobState.QUARANTINED, 0)
-    actions = [*ACTIONS.get(batch.state, ())]
-    if failed and batch.state in (*LIVE_STATES, BatchState.COMPLETED):
-        actions.append("retry")
+    failures = batches.list_failures(session, actor, batch.id) if progress.failed else []
     took_s = _took_s(batch)
-    finished = counts.get(JobState.SUCCEEDED, 0)
-    failures = batches.list_failures(session, actor, batch.id) if failed else []
-    return {
-        "progress": progress,
+    shown = {
+        "done": progress.done,
+        "total": progress.total,
         "is_live": batch.state in LIVE_STATES,
-        "segments": [(css, counts.get(state, 0)) for state, css in SEGMENTS],
-        "chips": [(state, counts[state]) for state in CHIPS if counts.get(state)],
-        "actions": actions,
+        "segments": [(css, progress.counts.get(state, 0)) for state, css in SEGMENTS],
+        "chips": [(state, progress.counts[state]) for state in CHIPS if progress.counts.get(state)],
+        "actions": _actions(batch, progress.failed),
         "failures": failures,
         "currency": progress.quote.currency,
         "spent_micros": progress.cost_micros,
         "quoted_micros": progress.quote.cost_micros,
+        "time_left": duration(progress.eta_s) if progress.eta_s is not None else "",
         "pace": _pace(progress.rate_per_s),
-        "took_s": took_s,
-        "per_variant_s": duration_per(took_s, finished),
-        "progress_etag": _etag(batch, progress, failures),
+        "took": duration(took_s),
+        "per_variant": _per_variant(took_s, progress.counts.get(JobState.SUCCEEDED, 0)),
     }
+    return {**shown, "progress_etag": _etag(batch.state, batch.failure, shown)}
+
+
+def _actions(batch: Batch, failed: int) -> list[str]:
+    actions = [*ACTIONS.get(batch.state, ())]
+    if failed and batch.state in (*LIVE_STATES, BatchState.COMPLETED):
+        actions.append("retry")
+    return actions
 
 
 def _pace(rate_per_s: float | None) -> str:
@@ -76,16 +79,15 @@ def _pace(rate_per_s: float | None) -> str:
 
 
 def _took_s(batch: Batch) -> float | None:
-    if batch.launched_at is None:
+    """Seconds from launch to end; None until then, since the clock alone is no news."""
+    if batch.launched_at is None or batch.completed_at is None:
         return None
-    end = batch.completed_at or datetime.now(UTC)
-    return (end - batch.launched_at).total_seconds()
+    return (batch.completed_at - batch.launched_at).total_seconds()
 
 
-def duration_per(took_s: float | None, finished: int) -> str:
+def _per_variant(took_s: float | None, finished: int) -> str:
     return f"{took_s / finished:.1f} s" if took_s and finished else ""
 
 
-def _etag(batch: Batch, *shown: object) -> str:
-    text = f"{batch.state} {batch.failure} {shown!r}"
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+def _etag(*shown: object) -> str:
+    return hashlib.sha256(repr(shown).encode()).hexdigest()[:24]

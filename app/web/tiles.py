@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from werkzeug.datastructures import MultiDict
@@ -82,6 +83,14 @@ class Filters:
         return query if self.show == "all" else {"show": self.show, **query}
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilterParameter:
+    """A parameter to filter by; without `values` (an upload's column) the value is typed."""
+
+    name: str
+    values: Sequence[str]
+
+
 def read_filters(args: MultiDict[str, str], spec: BatchSpec) -> Filters:
     """Filters from an address; unknown states and parameters are left out."""
     show = args.get("show", "all")
@@ -99,7 +108,7 @@ def tile_of(view: VariantView, kinds: Mapping[str, str]) -> Tile:
     review = view.review.state if view.review else ReviewState.PENDING
     chips = [
         ValueChip(name=name, kind=kinds.get(name, "choice"), text=str(value))
-        for name, value in variant.values.items()
+        for name, value in in_order(variant.values, kinds)
     ]
     seen = f"{state} {review} {artifact.id if artifact else '-'}"
     return Tile(
@@ -115,6 +124,11 @@ def tile_of(view: VariantView, kinds: Mapping[str, str]) -> Tile:
         preview_url=media_url(artifact.id, "preview") if artifact else None,
         version=hashlib.sha256(seen.encode()).hexdigest()[:12],
     )
+
+
+def in_order(values: Mapping[str, Any], names: Iterable[str]) -> list[tuple[str, Any]]:
+    """Values in the order of the prompt's parameters; JSON in Postgres has an order of its own."""
+    return [(name, values[name]) for name in names if name in values]
 
 
 def spec_of(batch: Batch) -> BatchSpec:

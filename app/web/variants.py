@@ -28,15 +28,17 @@ blueprint = Blueprint("variants", __name__, url_prefix="/variants")
 def show(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
     view = batches.get_variant(session, actor, variant_id)
     variant, artifact = view.variant, view.artifact
+    context = _context(session, actor, view)
+    names = [chip.name for chip in context["tile"].chips]
     return page(
         "variants/show.html",
         negative_prompt=variant.negative_prompt,
         fact_groups=[
-            ("Values", variant_facts(variant)),
+            ("Values", variant_facts(variant, names)),
             ("Settings", settings_facts(variant.settings, seed=variant.seed)),
             ("How it was made", provenance_facts(artifact) if artifact else []),
         ],
-        **_context(session, actor, view),
+        **context,
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 from sqlalchemy import select, text
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from app.db import Database
 from app.models import Batch, RenderJob, Workspace
@@ -53,22 +50,3 @@ def pass_time(database: Database) -> Callable[..., None]:
             session.execute(text(f"UPDATE render_jobs SET {moved}"))
 
     return shift
-
-
-@pytest.fixture
-def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The least that the control plane reads of a checkpoint: its files' hashes, its tokenizer."""
-    folder = tmp_path / "models" / "tiny"
-    for part in ("tokenizer", "transformer"):
-        (folder / part).mkdir(parents=True)
-    index = {"_class_name": "WanPipeline", "tokenizer": ["transformers", "T5TokenizerFast"]}
-    (folder / "model_index.json").write_text(json.dumps(index))
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer" / "tokenizer.json"))
-    # A safetensors file is the length of its header, the header as JSON, and the tensors.
-    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    file = folder / "transformer" / "diffusion_pytorch_model.safetensors"
-    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(folder.parent))
-    return folder

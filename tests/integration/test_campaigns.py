@@ -139,7 +139,7 @@ def test_an_edited_prompt_keeps_typed_values_and_drops_what_is_gone(
     campaign_id = create(database, actor)
     inputs = [
         ParameterInput(name="backdrop", kind=ParameterKind.BACKDROP, values=["beach"]),
-        ParameterInput(name="geography", kind=ParameterKind.GEOGRAPHY, values=["Paris", "Paris"]),
+        ParameterInput(name="geography", kind=ParameterKind.GEOGRAPHY, values=[" Paris "]),
         ParameterInput(name="audience", kind=ParameterKind.CHOICE, values=[]),
         ParameterInput(name="ratio", kind=ParameterKind.SIZE, values=["16:9"]),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,8 +21,9 @@ from app.models import (
     Usage,
     Workspace,
 )
-from app.services import leases
+from app.services import claiming, leases
 from app.services.leases import ClaimedGroup, NewUsage
+from app.services.ranking import Candidate
 from tests.factories import make_artifact_files, make_batch, make_campaign, make_jobs
 
 ReadJob = Callable[[UUID], RenderJob]
@@ -108,6 +110,35 @@ class TestClaim:
         with database.system_scope() as first, database.system_scope() as second:
             assert leases.claim(first, worker="worker-1") is not None
             assert leases.claim(second, worker="worker-2") is None
+
+    def test_a_part_claimed_at_the_same_moment_keeps_the_whole_group(
+        self, database: Database, batch: Batch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a", "b", "c"])
+        with database.system_scope() as first, database.system_scope() as second:
+            part = leases.claim(first, worker="worker-1", limit=2)
+            assert part is not None
+            assert len(part.jobs) == 2
+            # The third job is locked by nobody, but its group is.
+            assert leases.claim(second, worker="worker-2", limit=2) is None
+
+    def test_a_part_claimed_between_ranking_and_locking_keeps_the_whole_group(
+        self, database: Database, batch: Batch, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with database.system_scope() as session:
+            make_jobs(session, batch, ["a", "b", "c"])
+        rank = claiming.rank_candidates
+
+        def rank_and_lose(*args: Any, **options: Any) -> list[Candidate]:
+            candidates = rank(*args, **options)
+            with monkeypatch.context() as patch:
+                patch.setattr(claiming, "rank_candidates", rank)
+                claim(database, "worker-1", limit=2)
+            return candidates
+
+        monkeypatch.setattr(claiming, "rank_candidates", rank_and_lose)
+        assert claim(database, "worker-2") is None
 
     def test_the_rest_of_a_group_waits_until_the_claimed_part_has_ended(
         self, database: Database, batch: Batch

@@ -20,7 +20,7 @@ from app.models import Base
 from app.paths import MIGRATIONS
 from app.services import schema
 
-# Whatever stands in the schema: columns, constraints with their text, indexes with their conditions.
+# What stands in the schema: columns, constraints with their text, indexes with conditions.
 CATALOGUE = {
     "columns": """
         SELECT table_name, column_name, data_type, character_maximum_length, is_nullable,

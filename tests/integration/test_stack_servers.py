@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,12 +26,15 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[StateFolder]:
-    folder = StateFolder.create(tmp_path / "state")
+def folder() -> Iterator[StateFolder]:
+    # Not below pytest's folder, which every run of pytest closes to other users again.
+    root = Path(tempfile.mkdtemp(prefix="adl-", dir="/tmp"))
+    folder = StateFolder.create(root / "state")
     yield folder
     for server in (PostgresServer(folder, say=print), ValkeyServer(folder, say=print)):
         server.stop(immediately=True)
     shutil.rmtree(folder.run, ignore_errors=True)
+    shutil.rmtree(root)
 
 
 def kill(pid: int | None) -> None:

@@ -244,21 +244,20 @@ def test_jobs_that_do_not_fit_together_are_tried_one_by_one(
     too_big = GenerationFailure(
         request_id="", code="out_of_memory", message="cuda ran out of memory.", is_retryable=True
     )
-    engine = NullEngine(failures={"big": too_big})
+    engine = NullEngine()
     claims: list[int] = []
     generate = engine.generate
 
     def count_claims(requests: list[GenerationRequest], **options: object) -> Iterator[object]:
         claims.append(len(requests))
-        if len(requests) == 1:
-            engine.failures.clear()
+        engine.failures = {"big": too_big} if len(requests) > 1 else {}
         return generate(requests, **options)  # type: ignore[arg-type]
 
     engine.generate = count_claims  # type: ignore[method-assign, assignment]
-    job_ids = enqueue(["a", "big", "c"])
+    job_ids = enqueue(["a", "big one", "big two", "d"])
     run(engine)
-    wait_for_states(database, {"succeeded": 3})
-    assert claims == [3, 1]
+    wait_for_states(database, {"succeeded": 4})
+    assert claims == [4, 1, 1]
     assert read_job(job_ids[1]).start_count == 1, "the start with the group was not charged"
 
 
@@ -292,9 +291,10 @@ def test_a_full_disk_pauses_the_work_and_fails_none_of_it(
         ballast.write_bytes(os.urandom(64 * 1024))
         run(engine, store=LocalStorage(root, reserve_bytes=0))
         wait_for(lambda: "no work is taken" in caplog.text)
+        wait_for(lambda: "running" not in states(database))
         rendered = len(engine.rendered)
-        time.sleep(0.6)
-        assert len(engine.rendered) <= rendered + 3, "no work is wasted while the disk is full"
+        time.sleep(1.0)
+        assert len(engine.rendered) == rendered, "no work is wasted while the disk is full"
         assert f"No space left in {root}" in caplog.text
         assert set(states(database)) <= {"succeeded", "queued", "running"}
         ballast.unlink()
@@ -539,6 +539,38 @@ def test_a_slow_store_is_not_taken_for_a_render_that_hangs(
     run(NullEngine(), store=Slow(storage._root), settings=settings)
     wait_for_states(database, {"succeeded": 5})
     assert exits == []
+
+
+def test_a_job_that_may_kill_the_process_waits_until_finished_renders_are_recorded(
+    database: Database,
+    storage: Storage,
+    run: Run,
+    enqueue: Callable[..., list[UUID]],
+    read_job: Callable[[UUID], RenderJob],
+) -> None:
+    class Slow(LocalStorage):
+        def put_file(self, key: str, path: Path, *, media_type: str) -> None:
+            time.sleep(0.1)
+            super().put_file(key, path, media_type=media_type)
+
+    [first] = enqueue(["a"])
+    [suspect] = enqueue(["suspect"])
+    with database.system_scope() as session:
+        session.execute(
+            update(RenderJob)
+            .where(RenderJob.id == suspect)
+            .values(start_count=1, is_single=True, scheduled_at=func.now())
+        )
+    seen: list[JobState] = []
+
+    def look(request: GenerationRequest) -> None:
+        if request.prompt == "suspect":
+            seen.append(read_job(first).state)
+
+    assert isinstance(storage, LocalStorage)
+    run(NullEngine(on_step=look), store=Slow(storage._root))
+    wait_for_states(database, {"succeeded": 2})
+    assert set(seen) == {JobState.SUCCEEDED}
 
 
 def test_previews_render_first_and_with_few_steps(

@@ -29,8 +29,8 @@ def test_a_name_suggests_its_kind(name: str, kind: ParameterKind) -> None:
     assert guess_kind(name) is kind
 
 
-def test_values_lose_blanks_repeats_and_empty_lines() -> None:
-    assert clean_values("city", [" Paris ", "", "Rome", "Paris"]) == ["Paris", "Rome"]
+def test_values_lose_blanks_and_empty_lines_but_keep_repeats() -> None:
+    assert clean_values("city", [" Paris ", "", "Rome", "Paris"]) == ["Paris", "Rome", "Paris"]
 
 
 @pytest.mark.parametrize(

@@ -86,13 +86,17 @@ def test_each_parameter_and_each_profile_has_its_price() -> None:
 
 def test_a_batch_larger_than_a_chunk_is_the_sum_of_its_chunks() -> None:
     spec = make_spec(geographies=[f"city {number}" for number in range(1_000)])
+    # The last variants repeat the first, in another chunk and so in another group.
     requests = list(make_requests(spec))
+    requests[-12:] = requests[:12]
     plans = [
         plan(requests[start : start + CHUNK_SIZE], max_group=MAX_GROUP)
         for start in range(0, len(requests), CHUNK_SIZE)
     ]
     assert len(plans) == 2
-    assert quote(spec).shared_units == pytest.approx(sum(item.shared_units for item in plans))
+    value = estimate(spec, requests, rate_micros_per_unit=RATE, currency="USD")
+    assert value.shared_units == pytest.approx(sum(item.shared_units for item in plans))
+    assert value.shared_units > plan(requests, max_group=MAX_GROUP).shared_units * 1.001
 
 
 def test_seconds_are_none_until_something_was_measured() -> None:

@@ -116,7 +116,8 @@ def test_a_process_that_ignores_the_request_is_killed_when_hurried(
     before = time.monotonic()
     supervisor.stop(should_hurry=lambda: True)
     assert time.monotonic() - before < 2
-    assert said == ["worker did not stop in time and was killed."]
+    assert len(said) == 1
+    assert "worker did not stop in time and was killed" in said[0]
 
 
 def test_a_stubborn_process_is_killed_after_the_grace_period(

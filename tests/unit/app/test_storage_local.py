@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         LocalStorage(tmp_path / "file" / "artifacts")
 
 
-def test_other_users_may_read_only_what_the_umask_allows(
+def test_stored_files_are_private_to_the_user_that_runs_adloom(
     store: LocalStorage, root: Path, clip: Path
 ) -> None:
     store.put_file("ws/abc.mp4", clip, media_type="video/mp4")

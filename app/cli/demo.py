@@ -1,0 +1,134 @@
+"""`adloom demo`: from a CSV to finished videos through the same services as production."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from app.cli.demo_batch import DemoBatch, DemoInput, launch, prepare_batch
+from app.cli.demo_report import Outcome, collect, print_quote, print_summary, watch
+from app.cli.options import Settings, say, shared_options
+from app.config import Config
+from app.db import Database
+from app.errors import ServiceUnavailable
+from app.paths import DEFAULT_STATE_DIR
+from app.stack.logs import last_lines
+from app.stack.record import running
+from app.stack.signals import StopRequests
+from app.stack.stack import ServersAtEnd, Stack, StackOptions, open_stack
+from app.storage import storage_from_url
+
+INTERRUPTED_EXIT = 130  # 128 + SIGINT, as shells report it
+
+
+@click.command()
+@click.option("--rows", type=click.IntRange(min=1), help="Render this many rows.")
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Your own table; its columns fill the placeholders of --prompt.",
+)
+@click.option("--prompt", help="Prompt template, such as 'a red sneaker in {{ geography }}'.")
+@click.option("--keep", is_flag=True, help="Leave Postgres and Valkey running at the end.")
+@click.option("--force", is_flag=True, help="Render again what is finished already.")
+@shared_options
+def demo(
+    settings: Settings,
+    rows: int | None,
+    csv_path: Path | None,
+    prompt: str | None,
+    keep: bool,
+    force: bool,
+) -> None:
+    """Render a demo campaign and show the result."""
+    wanted = DemoInput.read(csv_path=csv_path, rows=rows, prompt=prompt, force=force)
+    stops = StopRequests()
+    try:
+        with stops.listening(), _stack(settings, keep=keep, stops=stops) as (config, tick):
+            outcome = _run(settings, config, wanted, tick)
+    except KeyboardInterrupt:
+        say("Stopped. What is finished is kept; the same command goes on from here.")
+        sys.exit(INTERRUPTED_EXIT)
+    sys.exit(1 if outcome.progress.failed else 0)
+
+
+def _run(
+    settings: Settings, config: Config, wanted: DemoInput, tick: Callable[[], None]
+) -> Outcome:
+    """Prepare, quote, launch, wait and collect."""
+    folder = settings.folder()
+    database = Database(config)
+    storage = storage_from_url(config)
+    console = Console()
+    try:
+        demo_batch = prepare_batch(database, storage, wanted, folder=folder)
+        print_quote(console, database, demo_batch)
+        launch(database, demo_batch)
+        watch(console, database, demo_batch, tick=tick)
+        outcome = collect(database, storage, demo_batch, folder.root / "demo")
+    finally:
+        database.dispose()
+    print_summary(console, outcome)
+    _print_way_in(console, settings, demo_batch)
+    return outcome
+
+
+def _print_way_in(console: Console, settings: Settings, demo_batch: DemoBatch) -> None:
+    page = f"/batches/{demo_batch.batch.id}"
+    record = running(settings.folder())
+    if record is not None and record.web_url is not None:
+        where = record.web_url + page
+    else:
+        program = shlex.quote(_short_path(Path(sys.argv[0])))
+        state = (
+            "" if settings.state_dir == DEFAULT_STATE_DIR else f" --state-dir {settings.state_dir}"
+        )
+        where = f"{program} up --open {page}{state}"
+    console.print(f"Dashboard:     {where}", soft_wrap=True, markup=False)
+    login = demo_batch.login
+    console.print(f"Sign in:       {login.email}, password {login.password}", markup=False)
+
+
+def _short_path(path: Path) -> str:
+    """Relative where that is shorter to type, as in `.venv/bin/adloom`."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+@contextmanager
+def _stack(
+    settings: Settings, *, keep: bool, stops: StopRequests
+) -> Iterator[tuple[Config, Callable[[], None]]]:
+    """The running stack if there is one, else one of our own without the web server."""
+    folder = settings.folder()
+    if running(folder) is not None:
+        say("Adloom is already running here; using its workers.")
+        yield Config.from_environment(settings.connected_environment()), lambda: None
+        return
+    options = StackOptions(
+        folder=folder,
+        environ=settings.environ,
+        address=settings.address,
+        with_web=False,
+        servers_at_end=ServersAtEnd.KEEP if keep else ServersAtEnd.STOP_STARTED,
+    )
+    say("Starting Postgres, Valkey and the workers …")
+    with open_stack(options, say=say, should_hurry=stops.should_hurry) as (stack, config):
+        yield config, lambda: _tick(stack)
+
+
+def _tick(stack: Stack) -> None:
+    stack.tick()
+    broken = stack.supervisor.hopeless()
+    if broken is not None:
+        lines = "\n  ".join(last_lines(broken.spec.log, 5))
+        raise ServiceUnavailable(
+            f"The {broken.spec.name} worker crashes again and again. The end of its log "
+            f"({broken.spec.log}):\n  {lines}"
+        )

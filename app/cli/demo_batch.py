@@ -1,0 +1,260 @@
+"""The batch of the demo: made, or found again, through the services that the dashboard uses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import secrets
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from uuid import UUID
+
+from sqlalchemy.orm import Session
+
+from app.access import Actor
+from app.db import Database
+from app.errors import Conflict, InvalidInput, NotFound, Unauthenticated
+from app.models import Batch, BatchState, ExpansionMode, Upload, User
+from app.paths import EXAMPLES
+from app.services import batches, campaigns, uploads, workspaces
+from app.services.campaign_list import list_campaigns
+from app.services.specs import BatchSpec, SpecParameter, SpecSettings
+from app.services.tables import open_table
+from app.stack.folder import StateFolder, write_private
+from app.storage import Storage
+from engine import registry
+from engine.types import GenerationTask, QualityProfile, RenderSettings
+
+BRIEF = EXAMPLES / "briefs" / "sneaker_cities.toml"
+# The brief's table continued, for `--rows` beyond it.
+LONG_CSV = EXAMPLES / "sneaker_world.csv"
+UNFINISHED = (BatchState.PREVIEWING, BatchState.EXPANDING, BatchState.RUNNING, BatchState.PAUSED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoInput:
+    """What is to be rendered: a campaign and the rows that fill its prompt."""
+
+    campaign: str
+    brief: str
+    prompt: str
+    negative_prompt: str
+    settings: RenderSettings
+    seed: int
+    filename: str
+    content: bytes
+    force: bool
+
+    @classmethod
+    def read(
+        cls, *, csv_path: Path | None, rows: int | None, prompt: str | None, force: bool
+    ) -> DemoInput:
+        """The example brief, with another table, its first `rows`, or another prompt.
+
+        InvalidInput when the table cannot be read or has fewer rows.
+        """
+        brief = tomllib.loads(BRIEF.read_text())
+        path = csv_path or BRIEF.parent / brief["table"]
+        content = _read(path)
+        if rows is not None:
+            if csv_path is None and rows > _count_rows(content):
+                content = _read(LONG_CSV)
+            content = _first_rows(content, rows)
+        is_example = csv_path is None
+        return cls(
+            campaign=brief["name"] if is_example else path.stem.replace("_", " "),
+            brief=brief["brief"].strip() if is_example else "",
+            prompt=prompt or brief["prompt"],
+            negative_prompt=brief["negative_prompt"],
+            settings=_render_settings(brief["settings"]),
+            seed=brief["settings"]["seed"],
+            filename=path.name,
+            content=content,
+            force=force,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """With which the demo's workspace is opened in the dashboard."""
+
+    email: str
+    password: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoBatch:
+    """A batch that is quoted; `is_resumed` when an earlier run left it unfinished."""
+
+    actor: Actor
+    batch: Batch
+    login: Login
+    is_resumed: bool
+
+
+def prepare_batch(
+    database: Database, storage: Storage, wanted: DemoInput, *, folder: StateFolder
+) -> DemoBatch:
+    """Workspace, campaign, upload and batch; all or nothing is made of the last three."""
+    with database.system_scope() as session:
+        actor, login = _open_workspace(session, folder)
+    with database.workspace_scope(actor) as session:
+        campaign_id = _campaign(session, actor, wanted)
+        stream = io.BytesIO(wanted.content)
+        upload = uploads.create_upload(
+            session,
+            actor,
+            storage,
+            campaign_id=campaign_id,
+            filename=wanted.filename,
+            stream=stream,
+        )
+        spec = _spec(session, actor, upload, wanted)
+        unfinished = None if wanted.force else _find_unfinished(session, actor, upload, spec)
+        batch = unfinished or batches.create_batch(
+            session, actor, campaign_id=campaign_id, spec=spec, upload_id=upload.id
+        )
+        if unfinished is not None:
+            session.delete(upload)
+    return DemoBatch(actor=actor, batch=batch, login=login, is_resumed=unfinished is not None)
+
+
+def launch(database: Database, demo: DemoBatch) -> None:
+    """Start the batch, or what an earlier run left of it."""
+    with database.workspace_scope(demo.actor) as session:
+        batch = batches.get_batch(session, demo.actor, demo.batch.id)
+        if batch.state is BatchState.PREVIEWING:
+            batches.launch_batch(session, demo.actor, batch.id)
+        elif batch.state is BatchState.PAUSED:
+            batches.resume_batch(session, demo.actor, batch.id)
+
+
+def _open_workspace(session: Session, folder: StateFolder) -> tuple[Actor, Login]:
+    """Sign in to the demo's workspace, which is made the first time."""
+    path = folder.root / "demo.json"
+    try:
+        login = Login(**json.loads(path.read_text()))
+        user = workspaces.authenticate(session, login.email, login.password)
+    except (OSError, ValueError, TypeError, Unauthenticated):
+        # Also after the database was made anew, or the file was lost.
+        login, user = _create_workspace(session)
+        write_private(path, json.dumps(login.__dict__))
+    actor = workspaces.find_actor(session, user.id, user.session_version)
+    if actor is None:
+        raise NotFound(f"{login.email} has no workspace any more. Delete {path} and start again.")
+    return actor, login
+
+
+def _create_workspace(session: Session) -> tuple[Login, User]:
+    password = secrets.token_urlsafe(12)
+    for email in ("demo@example.com", f"demo-{secrets.token_hex(3)}@example.com"):
+        try:
+            _, owner = workspaces.create_workspace(
+                session, name="Demo", owner_name="Demo", email=email, password=password
+            )
+        except Conflict:
+            continue
+        return Login(email=email, password=password), owner
+    raise Conflict("The demo's account could not be made; try again.")
+
+
+def _campaign(session: Session, actor: Actor, wanted: DemoInput) -> UUID:
+    """The campaign of this name, with this prompt as its newest version."""
+    for summary in list_campaigns(session, actor):
+        if summary.campaign.name == wanted.campaign:
+            campaign_id = summary.campaign.id
+            campaigns.save_prompt_template(
+                session,
+                actor,
+                campaign_id,
+                text=wanted.prompt,
+                negative_text=wanted.negative_prompt,
+            )
+            return campaign_id
+    campaign = campaigns.create_campaign(
+        session,
+        actor,
+        name=wanted.campaign,
+        brief=wanted.brief,
+        settings=wanted.settings.to_dict() | {"seed": wanted.seed},
+        prompt=wanted.prompt,
+        negative_prompt=wanted.negative_prompt,
+    )
+    return campaign.id
+
+
+def _spec(session: Session, actor: Actor, upload: Upload, wanted: DemoInput) -> BatchSpec:
+    """A variant per row of the upload, with the columns named like the placeholders."""
+    details = campaigns.get_campaign(session, actor, upload.campaign_id)
+    names = [parameter.name for parameter in details.parameters]
+    columns = uploads.map_columns(upload.header, names)
+    uploads.check_columns(upload.header, columns, names)
+    return BatchSpec(
+        parameters=tuple(
+            SpecParameter(name=item.name, kind=item.kind, column=columns[item.name])
+            for item in details.parameters
+        ),
+        mode=ExpansionMode.ZIP,
+        settings=SpecSettings(**wanted.settings.to_dict()),
+        seed=wanted.seed,
+        force_render=wanted.force,
+        row_id_column=uploads.find_row_id_column(upload.header),
+        row_count=upload.row_count,
+    )
+
+
+def _find_unfinished(
+    session: Session, actor: Actor, upload: Upload, spec: BatchSpec
+) -> Batch | None:
+    """The newest batch, if it is the same one and an earlier run was interrupted in it."""
+    details = campaigns.get_campaign(session, actor, upload.campaign_id)
+    for batch in batches.list_batches(session, actor, campaign_id=upload.campaign_id, limit=1):
+        earlier = uploads.get_upload(session, actor, batch.upload_id) if batch.upload_id else None
+        is_same = (
+            earlier is not None
+            and earlier.sha256 == upload.sha256
+            and batch.prompt_template_id == details.template.id
+            and BatchSpec.model_validate(batch.spec) == spec
+        )
+        if is_same and batch.state in UNFINISHED:
+            return batch
+    return None
+
+
+def _render_settings(wanted: Mapping[str, str]) -> RenderSettings:
+    """The model's recommended settings in the size and quality that the brief asks for."""
+    return registry.default_settings(
+        wanted["model_id"],
+        task=GenerationTask(wanted["task"]),
+        size=registry.get_model(wanted["model_id"]).find_size(wanted["size"]),
+        profile=QualityProfile(wanted["profile"]),
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.", field="csv") from None
+
+
+def _count_rows(content: bytes) -> int:
+    return sum(1 for _ in open_table(io.BytesIO(content)).rows())
+
+
+def _first_rows(content: bytes, count: int) -> bytes:
+    """The table with its first `count` rows, as UTF-8 with commas."""
+    table = open_table(io.BytesIO(content))
+    rows: Iterator[tuple[str, ...]] = (row.cells for row in table.rows())
+    chosen = list(islice(rows, count))
+    if len(chosen) < count:
+        raise InvalidInput(
+            f"The table has {len(chosen):,} usable rows, fewer than --rows {count}.", field="rows"
+        )
+    text = io.StringIO()
+    csv.writer(text).writerows([table.header, *chosen])
+    return text.getvalue().encode()

@@ -1,0 +1,217 @@
+"""What `adloom demo` shows: the quote, a progress bar, a table, the files and a contact sheet."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+from sqlalchemy import func, select
+
+from app.cli.demo_batch import DemoBatch
+from app.db import Database
+from app.errors import ServiceUnavailable
+from app.models import BatchState, Usage
+from app.paths import ROOT
+from app.services import batches
+from app.services.batches import FailureSummary, Progress, VariantView
+from app.storage import Storage
+
+POLL_S = 0.3
+# Without a terminal, a line is printed this often.
+LINE_EVERY_S = 10.0
+SHEET_COLUMNS = 6
+SHEET_TILES = 48
+SUFFIXES = {"video/mp4": ".mp4", "image/png": ".png"}
+ENDED = frozenset({BatchState.COMPLETED, BatchState.FAILED, BatchState.CANCELLED})
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the batch ended, and where its files are."""
+
+    progress: Progress
+    reused: int
+    failures: list[FailureSummary]
+    folder: Path
+    file_count: int
+    contact_sheet: Path | None
+
+    @property
+    def seconds(self) -> float:
+        started, ended = self.progress.started_at, self.progress.ended_at
+        return (ended - started).total_seconds() if started and ended else 0.0
+
+    @property
+    def rendered(self) -> int:
+        return self.progress.done - self.progress.failed - self.reused
+
+
+def print_quote(console: Console, database: Database, demo: DemoBatch) -> None:
+    """The price, before anything is rendered."""
+    with database.workspace_scope(demo.actor) as session:
+        quote = batches.get_progress(session, demo.actor, demo.batch.id).quote
+    full, price = quote.full_cost_micros / MICROS, quote.cost_micros / MICROS
+    saved = f", {full:.2f} without sharing" if full > price else ""
+    console.print(
+        f"{demo.batch.name}: {quote.variant_count} variants. "
+        f"Quote: {price:.2f} {quote.currency} at the workspace's rate{saved}."
+    )
+    if demo.is_resumed:
+        console.print("Going on with the batch that an earlier run left unfinished.")
+
+
+def watch(
+    console: Console, database: Database, demo: DemoBatch, *, tick: Callable[[], None]
+) -> None:
+    """Show the progress until the batch has ended; ServiceUnavailable when nothing can work."""
+    columns = (
+        TextColumn("Rendering"),
+        BarColumn(bar_width=40),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[eta]}"),
+    )
+    with ProgressBar(*columns, console=console, disable=not console.is_terminal) as bar:
+        row = bar.add_task("", total=demo.batch.variant_count, eta="")
+        next_line = time.monotonic() + LINE_EVERY_S
+        for progress in _poll(database, demo, tick):
+            eta = _eta(progress)
+            bar.update(row, completed=progress.done, eta=eta)
+            if not console.is_terminal and time.monotonic() >= next_line:
+                next_line += LINE_EVERY_S
+                console.print(f"{progress.done} of {progress.total} {eta}".rstrip())
+
+
+def collect(database: Database, storage: Storage, demo: DemoBatch, folder: Path) -> Outcome:
+    """Copy the finished files to `folder` under readable names, with a contact sheet."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with database.workspace_scope(demo.actor) as session:
+        progress = batches.get_progress(session, demo.actor, demo.batch.id)
+        failures = batches.list_failures(session, demo.actor, demo.batch.id)
+        reused = session.scalar(
+            select(func.count()).where(Usage.batch_id == demo.batch.id, Usage.is_reused)
+        )
+    count = 0
+    with tempfile.TemporaryDirectory(prefix="adloom-demo-") as temporary:
+        posters: list[tuple[Path, str]] = []
+        for view in _variants(database, demo):
+            if view.artifact is None:
+                continue
+            count += 1
+            suffix = SUFFIXES.get(view.artifact.media_type, ".bin")
+            _copy(storage, view.artifact.storage_key, folder / f"{_file_name(demo, view)}{suffix}")
+            if len(posters) < SHEET_TILES:
+                poster = Path(temporary) / f"{count}{Path(view.artifact.poster_key).suffix}"
+                _copy(storage, view.artifact.poster_key, poster)
+                posters.append((poster, " · ".join(_values(demo, view))))
+        sheet = _contact_sheet(posters, folder / "contact_sheet.png") if posters else None
+    return Outcome(
+        progress=progress,
+        reused=reused or 0,
+        failures=failures,
+        folder=folder,
+        file_count=count,
+        contact_sheet=sheet,
+    )
+
+
+def print_summary(console: Console, outcome: Outcome) -> None:
+    """The table of what was rendered, and where it lies."""
+    table = Table(show_header=True, header_style="bold")
+    for heading in ("Variants", "Rendered", "Reused", "Failed", "Seconds", "Seconds per variant"):
+        table.add_column(heading, justify="right")
+    pace = f"{outcome.seconds / outcome.rendered:.2f}" if outcome.rendered > 0 else "–"
+    table.add_row(
+        str(outcome.progress.total),
+        str(outcome.rendered),
+        str(outcome.reused),
+        str(outcome.progress.failed),
+        f"{outcome.seconds:.1f}",
+        pace,
+    )
+    console.print(table)
+    if outcome.reused:
+        console.print(
+            f"{outcome.reused} of {outcome.progress.total} were rendered before and reused "
+            "free of charge; --force renders them again."
+        )
+    for failure in outcome.failures:
+        console.print(f"{failure.count} failed: {failure.message}", style="red", markup=False)
+    console.print(f"Files:         {outcome.folder} ({outcome.file_count})", soft_wrap=True)
+    if outcome.contact_sheet is not None:
+        console.print(f"Contact sheet: {outcome.contact_sheet}", soft_wrap=True)
+
+
+def _poll(database: Database, demo: DemoBatch, tick: Callable[[], None]) -> Iterator[Progress]:
+    while True:
+        tick()
+        with database.workspace_scope(demo.actor) as session:
+            progress = batches.get_progress(session, demo.actor, demo.batch.id)
+            failure = batches.get_batch(session, demo.actor, demo.batch.id).failure
+        yield progress
+        if progress.state is BatchState.FAILED:
+            raise ServiceUnavailable(f"The batch could not be expanded: {failure}")
+        if progress.state in ENDED:
+            return
+        time.sleep(POLL_S)
+
+
+def _eta(progress: Progress) -> str:
+    if progress.eta_s is None:
+        return ""
+    minutes, seconds = divmod(round(progress.eta_s), 60)
+    return f"about {minutes}:{seconds:02d} left"
+
+
+def _variants(database: Database, demo: DemoBatch) -> Iterator[VariantView]:
+    after = -1
+    while True:
+        with database.workspace_scope(demo.actor) as session:
+            page = batches.list_variants(session, demo.actor, demo.batch.id, after_ordinal=after)
+        if not page:
+            return
+        yield from page
+        after = page[-1].variant.ordinal
+
+
+def _values(demo: DemoBatch, view: VariantView) -> list[str]:
+    """The values of a variant in the order of the prompt."""
+    names = (parameter["name"] for parameter in demo.batch.spec["parameters"])
+    return [str(view.variant.values[name]) for name in names]
+
+
+def _file_name(demo: DemoBatch, view: VariantView) -> str:
+    """Sorts in the order of the rows and says what is in it."""
+    words = "-".join(_values(demo, view)).lower()
+    return f"{view.variant.ordinal + 1:04d}-{re.sub(r'[^a-z0-9]+', '-', words).strip('-')[:80]}"
+
+
+def _copy(storage: Storage, key: str, path: Path) -> None:
+    with storage.open(key) as source, path.open("wb") as target:
+        shutil.copyfileobj(source, target)
+
+
+def _contact_sheet(posters: list[tuple[Path, str]], path: Path) -> Path | None:
+    """Made by the engine's own process: the control plane loads no imaging library."""
+    labels = [option for _, label in posters for option in ("--label", label)]
+    command = [
+        *(sys.executable, "-m", "engine", "contact-sheet", "--out", str(path)),
+        *("--columns", str(SHEET_COLUMNS), *labels, "--", *(str(file) for file, _ in posters)),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ServiceUnavailable(f"The contact sheet could not be made: {done.stderr.strip()}")
+    return path

@@ -1,0 +1,50 @@
+"""Commands that look and tell: `doctor` and `version`."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.options import Settings, shared_options
+from app.stack.doctor import Check, Health, examine
+
+MARKS = {Health.OK: ("✓", "green"), Health.OFF: ("–", "yellow"), Health.WRONG: ("✗", "red")}
+
+
+@click.command()
+@shared_options
+def doctor(settings: Settings) -> None:
+    """Say what is up, where the data is, what is wrong and how to mend it."""
+    checks = list(examine(settings.folder(), settings.environ, settings.address))
+    _print(checks)
+    wrong = [check for check in checks if check.health is Health.WRONG]
+    if wrong:
+        raise SystemExit(1)
+
+
+@click.command()
+def version() -> None:
+    """Print the versions of Adloom and Python."""
+    click.echo(f"adloom {metadata.version('adloom')} (Python {platform.python_version()})")
+
+
+def _print(checks: list[Check]) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    for check in checks:
+        mark, colour = MARKS[check.health]
+        table.add_row(Text(mark, style=colour), check.subject, Text(check.detail))
+    console = Console()
+    console.print(table)
+    for check in checks:
+        if check.health is Health.WRONG:
+            line = f"\n✗ {check.subject.strip()}: {check.detail}\n  → {check.remedy}"
+            console.print(Text(line, style="red"))
+    if all(check.health is not Health.WRONG for check in checks):
+        is_off = any(check.health is Health.OFF for check in checks)
+        hint = " Start Adloom with `adloom up`." if is_off else ""
+        console.print(Text(f"\nNothing is wrong.{hint}", style="green"))

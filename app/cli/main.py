@@ -1,0 +1,42 @@
+"""The `adloom` command: one sentence and exit code 2 for an error that a person can mend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from app.cli import admin, demo, diagnose, run
+from app.errors import AppError
+
+ERROR_EXIT = 2
+
+
+class AdloomGroup(click.Group):
+    """A command group that prints our own errors as a sentence instead of a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AppError as error:
+            click.secho(f"adloom: {error.message}", fg="red", err=True)
+            ctx.exit(ERROR_EXIT)
+
+
+@click.group(cls=AdloomGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Render ad campaigns in bulk: plan, price and render thousands of variants."""
+
+
+for command in (
+    run.up,
+    run.down,
+    run.web,
+    run.worker,
+    demo.demo,
+    diagnose.doctor,
+    diagnose.version,
+    admin.migrate,
+    admin.create_workspace,
+):
+    main.add_command(command)

@@ -1,0 +1,119 @@
+"""A real browser against the real app, with workers that stand in for a GPU in this process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from werkzeug.serving import make_server
+
+from app.config import Config
+from app.paths import ROOT
+from app.queues import Queue
+from tests.scene_engine import SceneEngine
+from tests.web import make_app
+from workers.runtime import Runtime
+
+SCREENSHOTS = ROOT / "build" / "screenshots"
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Several processes may share the machine's cores with the browser.
+expect.set_options(timeout=20_000)
+ARGUMENTS = ["--no-sandbox", "--disable-quic", "--disable-background-networking"]
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 375, "height": 800}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Chromium from ADLOOM_CHROMIUM or the PATH; without one the test is skipped, or fails
+    where ADLOOM_REQUIRE_BROWSER=1."""
+    path = os.environ.get("ADLOOM_CHROMIUM") or next(
+        filter(None, map(shutil.which, CHROMIUM_NAMES)), None
+    )
+    if path is None:
+        message = "no Chromium: install one, or set ADLOOM_CHROMIUM to its executable"
+        if os.environ.get("ADLOOM_REQUIRE_BROWSER") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Site:
+    """The dashboard behind an address, and the engine of its worker."""
+
+    url: str
+    engine: SceneEngine
+
+
+@pytest.fixture
+def site(config: Config, redis_url: str, weights: Path) -> Iterator[Site]:
+    """Web server, control and render loops on the test's own database."""
+    del weights  # the environment now names the model folder
+    config = replace(config, redis_url=redis_url, workers=replace(config.workers, poll_s=0.2))
+    engine = SceneEngine()
+    runtime = Runtime(config, engine_factory=lambda: engine)
+    server = make_server("127.0.0.1", 0, make_app(config), threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    runtime.start([Queue.CONTROL, Queue.RENDER])
+    yield Site(url=f"http://127.0.0.1:{server.server_port}", engine=engine)
+    runtime.stop()
+    runtime.join()
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def open_page(chromium: Browser, site: Site) -> Iterator[Callable[..., Page]]:
+    """Opens a page of the site in a fresh profile; fails on errors in the browser's console."""
+    contexts = []
+    errors: list[str] = []
+
+    def open_page(**options: object) -> Page:
+        context = chromium.new_context(
+            **{"base_url": site.url, "viewport": DESKTOP, "color_scheme": "light"} | options
+        )
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console",
+            lambda message: errors.append(message.text) if message.type == "error" else None,
+        )
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    # Answers of 4xx are asked for by some tests; everything else in the console is a fault.
+    assert [error for error in errors if "Failed to load resource" not in error] == []
+
+
+@pytest.fixture
+def take_screenshot() -> Callable[[Page, str], None]:
+    """Saves the whole page below build/screenshots; with ADLOOM_SCREENSHOTS=all also in dark."""
+    schemes = ["light", "dark"] if os.environ.get("ADLOOM_SCREENSHOTS") == "all" else ["light"]
+
+    def take(page: Page, name: str) -> None:
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        width = page.viewport_size["width"] if page.viewport_size else 0
+        page.evaluate("scrollTo(0, 0)")
+        for scheme in schemes:
+            page.emulate_media(color_scheme=scheme)
+            page.screenshot(path=SCREENSHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
+        page.emulate_media(color_scheme="light")
+        overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert overflow <= 0, f"{name} is {overflow} px wider than its window"
+
+    return take

@@ -1,0 +1,272 @@
+"""The `adloom` command: one sentence for what a person can mend, and the whole stack for real."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import psutil
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from app.cli.main import main
+from app.paths import EXAMPLES, ROOT
+from app.stack.folder import StateFolder
+from app.stack.processes import wait_gone
+from app.stack.record import running
+from app.stack.servers import Servers
+from app.stack.stack import stop_everything
+from tests.checkpoints import random_model_dir
+
+START_TIMEOUT_S = 120.0
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    # Not below pytest's folder, which every run of pytest closes to other users again.
+    root = Path(tempfile.mkdtemp(prefix="adl-", dir="/tmp"))
+    path = root / "state"
+    yield path
+    folder = StateFolder(path.resolve())
+    if folder.run.exists():
+        stop_everything(StateFolder.create(path), say=print)
+        shutil.rmtree(folder.run)
+    shutil.rmtree(root)
+
+
+@pytest.fixture(autouse=True)
+def no_outside_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "REDIS_URL", "STORAGE_URL", "ADLOOM_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Runs `adloom` on one state folder: in this process, or as a process of its own."""
+
+    state_dir: Path
+    port: int
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments, *self._shared()])
+
+    def start(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+        program = Path(sys.executable).with_name("adloom")
+        environment = os.environ | {
+            "ADLOOM_MODEL_DIR": str(random_model_dir()),
+            # A killed worker's jobs are free again soon.
+            "ADLOOM_LEASE_S": "3",
+            "OMP_NUM_THREADS": "1",
+        }
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [program, *arguments, *self._shared()],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _shared(self) -> list[str]:
+        return ["--state-dir", str(self.state_dir), "--port", str(self.port)]
+
+
+@pytest.fixture
+def adloom(state_dir: Path) -> Command:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Command(state_dir, probe.getsockname()[1])
+
+
+def assert_sentence(result: Result, *parts: str) -> None:
+    """The command failed with a message that holds the parts, and without a traceback."""
+    assert result.exit_code == 2, result.output
+    for part in parts:
+        assert part in result.output
+    assert "Traceback" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_a_missing_table_is_named_before_anything_starts(adloom: Command, tmp_path: Path) -> None:
+    result = adloom.run("demo", "--csv", str(tmp_path / "nowhere.csv"))
+    assert_sentence(result, "nowhere.csv cannot be read: No such file")
+    assert not adloom.state_dir.exists()
+
+
+def test_more_rows_than_the_table_has_are_refused(adloom: Command) -> None:
+    assert_sentence(adloom.run("demo", "--rows", "9999"), "280 usable rows", "--rows 9999")
+
+
+def test_a_port_in_use_is_named_before_anything_starts(adloom: Command) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", adloom.port))
+        holder.listen()
+        result = adloom.run("up")
+    assert_sentence(result, f"Port {adloom.port} is already in use", "adloom up --port")
+    assert not (adloom.state_dir / "postgres").exists()
+
+
+def test_a_worker_without_servers_says_how_to_start_them(adloom: Command) -> None:
+    assert_sentence(adloom.run("worker"), "Postgres is not running", "adloom up")
+
+
+def test_a_wrong_setting_is_named(adloom: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql://somewhere/adloom")
+    monkeypatch.setenv("REDIS_URL", "redis://somewhere:6379/0")
+    assert_sentence(adloom.run("web"), "DATABASE_URL names 'mysql'")
+
+
+def test_down_with_nothing_running_says_so(adloom: Command) -> None:
+    result = adloom.run("down")
+    assert (result.exit_code, result.output) == (0, "Nothing was running.\n")
+
+
+def test_doctor_fails_on_missing_weights_and_says_how_to_mend_it(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path))
+    result = adloom.run("doctor")
+    assert result.exit_code == 1
+    assert "✗ Model weights" in result.output
+    assert "ADLOOM_MODEL_DIR" in result.output
+
+
+def test_doctor_finds_nothing_wrong_with_a_stopped_installation(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    result = adloom.run("doctor")
+    assert result.exit_code == 0, result.output
+    assert "Start Adloom with `adloom up`" in result.output
+
+
+def test_doctor_reports_an_outside_database_that_cannot_be_reached(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://adloom@127.0.0.1:1/adloom")
+    result = adloom.run("doctor")
+    assert result.exit_code == 1
+    assert "✗ Postgres" in result.output
+    assert "Check DATABASE_URL" in result.output
+
+
+def test_a_workspace_is_made_by_script(adloom: Command) -> None:
+    options = ("--name", "Northwind", "--owner-name", "Ada", "--email", "ada@example.com")
+    arguments = ("create-workspace", *options, "--password", "correct horse battery")
+    assert adloom.run("migrate").exit_code == 0
+    assert "ada@example.com can sign in" in adloom.run(*arguments).output
+    assert_sentence(adloom.run(*arguments), "There is an account for ada@example.com already")
+
+
+def test_the_whole_stack_starts_answers_and_leaves_nothing_behind(
+    adloom: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    log = tmp_path / "up.log"
+    up = adloom.start("up", log=log)
+    wait_for(lambda: "Adloom is ready" in log.read_text(), up, log)
+    connection = http.client.HTTPConnection("127.0.0.1", adloom.port, timeout=10)
+    connection.request("GET", "/")
+    assert connection.getresponse().status in (200, 302)
+    doctor = adloom.run("doctor")
+    assert doctor.exit_code == 0, doctor.output
+    assert_sentence(adloom.run("up"), "already runs", "adloom down")
+
+    everything = psutil.Process(up.pid).children(recursive=True)
+    assert len(everything) >= 6  # web and its child, control, render, Postgres, Valkey
+    up.kill()
+    up.wait()
+    assert adloom.run("doctor").exit_code == 1, "orphans are found"
+    down = adloom.run("down")
+    assert down.exit_code == 0, down.output
+    assert "left over" in down.output
+    assert [process for process in everything if not wait_gone(process, 2)] == []
+
+
+def test_ctrl_c_stops_everything(adloom: Command, tmp_path: Path) -> None:
+    log = tmp_path / "up.log"
+    up = adloom.start("up", log=log)
+    wait_for(lambda: "Adloom is ready" in log.read_text(), up, log)
+    everything = psutil.Process(up.pid).children(recursive=True)
+    up.send_signal(signal.SIGINT)
+    assert up.wait(timeout=60) == 0
+    assert [process for process in everything if not wait_gone(process, 2)] == []
+
+
+def test_the_demo_renders_survives_a_killed_worker_and_reuses_what_is_finished(
+    adloom: Command, tmp_path: Path
+) -> None:
+    log = tmp_path / "demo.log"
+    demo = adloom.start("demo", "--rows", "4", log=log)
+    artifacts = adloom.state_dir / "artifacts"
+    wait_for(lambda: len([*artifacts.rglob("*.mp4")]) >= 1, demo, log)
+    record = running(StateFolder(adloom.state_dir.resolve()))
+    assert record is not None
+    os.kill(record.children["render"].pid, signal.SIGKILL)
+    assert demo.wait(timeout=START_TIMEOUT_S) == 0, log.read_text()
+    assert cells(log) == ["4", "4", "0", "0"], log.read_text()
+    check_files(adloom.state_dir / "demo", count=4)
+
+    again = adloom.start("demo", "--rows", "4", "--keep", log=log)
+    assert again.wait(timeout=START_TIMEOUT_S) == 0, log.read_text()
+    assert cells(log) == ["4", "0", "4", "0"]
+    assert "4 of 4 were rendered before and reused" in log.read_text()
+    servers = Servers(StateFolder.create(adloom.state_dir), {}, say=print)
+    assert all(server.is_up() for server in servers.by_variable.values()), "--keep keeps them"
+
+
+def test_a_table_that_does_not_fit_the_prompt_leaves_no_batch(
+    adloom: Command, tmp_path: Path
+) -> None:
+    table = tmp_path / "cities.csv"
+    table.write_text("geography,audience\nParis,families\n")
+    log = tmp_path / "demo.log"
+    demo = adloom.start("demo", "--csv", str(table), log=log)
+    assert demo.wait(timeout=START_TIMEOUT_S) == 2
+    assert "no column for {{ backdrop }}" in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def test_the_demo_comes_with_the_table_that_it_names() -> None:
+    assert (EXAMPLES / "sneaker_cities.csv").is_file()
+
+
+def check_files(folder: Path, *, count: int) -> None:
+    videos = sorted(folder.glob("*.mp4"))
+    assert len(videos) == count
+    for path in videos:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            assert stream.codec_context.name == "h264"
+            assert (stream.width, stream.height) == (224, 128)
+            assert sum(1 for _ in container.decode(stream)) == 17
+    with Image.open(folder / "contact_sheet.png") as sheet:
+        assert sheet.width > 4 * 224
+
+
+def cells(log: Path) -> list[str]:
+    """Variants, rendered, reused and failed, from the table of the summary."""
+    row = next(line for line in log.read_text().splitlines() if line.startswith("│"))
+    return [cell.strip() for cell in row.strip("│").split("│")][:4]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not condition():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)

@@ -1,0 +1,374 @@
+"""Campaigns, uploads and batches as people handle them, over HTTP on the real database."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from flask import Flask
+
+from app.access import Actor, Role
+from app.config import Config
+from app.db import Database
+from app.models import Batch, Campaign, Parameter, Upload, Workspace
+from app.services import expanding
+from tests.factories import make_batch, make_campaign, make_workspace
+from tests.web import Browser, make_app, make_member
+
+pytestmark = pytest.mark.usefixtures("weights")
+
+FORM: dict[str, Any] = {
+    "name": "Sneaker cities",
+    "prompt": "a red sneaker on {{ backdrop }}, {{ geography }}",
+    "parameter": ["backdrop", "geography"],
+    "kind:backdrop": "backdrop",
+    "values:backdrop": "a beach\r\na forest\r\n",
+    "kind:geography": "geography",
+    "values:geography": "Paris\nTokyo\nOslo",
+    "mode": "cartesian",
+    "model_id": "adloom-tiny",
+    "size": "16:9",
+    "task": "t2v",
+    "profile": "exact",
+    "seed": "7",
+    "takes": "1",
+}
+
+
+@pytest.fixture
+def app(config: Config) -> Flask:
+    return make_app(config)
+
+
+@pytest.fixture
+def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
+    browser = Browser(app)
+    browser.sign_in(make_member(database, workspace, Role.EDITOR))
+    browser.get("/")
+    return browser
+
+
+@pytest.fixture
+def viewer(app: Flask, database: Database, workspace: Workspace) -> Browser:
+    browser = Browser(app)
+    browser.sign_in(make_member(database, workspace, Role.VIEWER))
+    browser.get("/")
+    return browser
+
+
+@pytest.fixture
+def campaign(database: Database, actor: Actor) -> Campaign:
+    with database.system_scope() as session:
+        return make_campaign(session, workspace_id=actor.workspace_id)
+
+
+def count(database: Database, model: type[Any]) -> int:
+    with database.system_scope() as session:
+        return session.query(model).count()
+
+
+def create_batch(editor: Browser, **changes: Any) -> str:
+    """The path of a new batch's page, made through the form."""
+    response = editor.post("/campaigns/new", FORM | {"then": "quote"} | changes)
+    assert response.status_code == 302, response.text
+    return response.location
+
+
+def test_a_campaign_leads_to_a_quote_that_counts_its_variants(editor: Browser) -> None:
+    page = editor.get(create_batch(editor)).text
+    assert "for 6 variants" in page
+    assert "Launch 6 renders" in page
+    # The samples are prompts with their slots coloured by kind.
+    assert '<span class="slot kind--backdrop" title="backdrop">a beach</span>' in page
+    assert "$0.00<" not in page.split("headline-figure")[1].split("</p>")[0]
+
+
+def test_saving_shows_the_campaign_with_its_values(editor: Browser, database: Database) -> None:
+    saved = editor.post("/campaigns/new", FORM | {"then": "save"})
+    page = editor.get(saved.location).text
+    assert "Sneaker cities" in page
+    assert "Oslo" in page
+    assert "No batch yet" in page
+    with database.system_scope() as session:
+        values = {item.name: item.values for item in session.query(Parameter)}
+    assert values == {"backdrop": ["a beach", "a forest"], "geography": ["Paris", "Tokyo", "Oslo"]}
+
+
+def test_editing_keeps_what_was_typed_and_changes_the_next_batch(editor: Browser) -> None:
+    campaign = editor.post("/campaigns/new", FORM | {"then": "save"}).location
+    form = editor.get(f"{campaign}/edit").text
+    assert "a beach\na forest</textarea>" in form
+    editor.post(f"{campaign}/edit", FORM | {"values:geography": "Rome", "then": "save"})
+    batch = editor.post(f"{campaign}/batches").location
+    assert "for 2 variants" in editor.get(batch).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": " "}, "Give the campaign a name"),
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": "{% for x in y %}{{ x }}{% endfor %}"}, "for"),
+        ({"values:geography": ""}, "no value is given"),
+        ({"values:geography": "x" * 501}, "501 characters"),
+        ({"size": "7:3"}, "has no format"),
+        ({"seed": "-1"}, "The seed: enter a whole number"),
+        ({"takes": "5000"}, "Takes: enter a whole number, from 1 to 100"),
+        ({"mode": "sampled", "sample_size": ""}, "How many to pick"),
+        ({"mode": "zip"}, "every parameter needs as many values"),
+        ({"values:geography": "\n".join(map(str, range(6000)))}, "this workspace allows 10,000"),
+    ],
+)
+def test_a_form_that_cannot_be_used_says_why_and_leaves_nothing_behind(
+    editor: Browser, database: Database, changes: dict[str, str], message: str
+) -> None:
+    response = editor.post("/campaigns/new", FORM | {"then": "quote"} | changes)
+    assert response.status_code in (400, 422)
+    assert message in response.text
+    assert "Nothing was saved yet" in response.text
+    # What was typed is still in the form.
+    assert "a beach\na forest" in response.text
+    assert count(database, Campaign) == 0
+    assert count(database, Batch) == 0
+
+
+def test_the_preview_shows_count_samples_and_cards_of_new_placeholders(editor: Browser) -> None:
+    new = FORM | {"prompt": FORM["prompt"] + " for {{ audience }}"}
+    response = editor.post("/campaigns/preview", new)
+    assert "Still without values: audience." in response.text
+    assert 'hx-swap-oob="true"' in response.text
+    assert 'name="values:audience"' in response.text
+    # The built-in model's own words are offered.
+    assert 'data-preset="young runners"' in response.text
+    complete = editor.post("/campaigns/preview", FORM)
+    assert re.search(r'headline-figure">6<', complete.text)
+    assert "2 backdrop × 3 geography" in complete.text
+    # The cards are left alone while only their values change.
+    assert "hx-swap-oob" not in complete.text
+
+
+def test_values_of_a_removed_placeholder_come_back_with_it(editor: Browser) -> None:
+    without = editor.post(
+        "/campaigns/preview", FORM | {"prompt": "a red sneaker on {{ backdrop }}"}
+    )
+    assert 'name="parked" value="geography"' in without.text
+    parked = FORM | {"parameter": ["backdrop"], "parked": ["geography"]}
+    assert "Paris\nTokyo\nOslo</textarea>" in editor.post("/campaigns/preview", parked).text
+
+
+def test_the_preview_names_every_error_with_its_place(editor: Browser) -> None:
+    prompt = "a {{ backdrop | shout }}\nin {{ geography.secret }}"
+    response = editor.post("/campaigns/preview", FORM | {"prompt": prompt})
+    assert response.status_code == 200
+    assert "Line 1, character" in response.text
+    assert "Line 2, character" in response.text
+
+
+def upload(editor: Browser, campaign: Campaign, content: bytes) -> Any:
+    editor.get(f"/campaigns/{campaign.id}/upload")
+    return editor.post(
+        f"/campaigns/{campaign.id}/upload",
+        {"file": (io.BytesIO(content), "cities.csv")},
+        content_type="multipart/form-data",
+    )
+
+
+TABLE = (
+    b"row_id,backdrop,geo,audience,notes\n1,a beach,Paris,kids,first\n2,a hill,Oslo,runners,second"
+)
+
+
+def test_a_spreadsheet_becomes_a_quoted_batch(editor: Browser, campaign: Campaign) -> None:
+    page = upload(editor, campaign, TABLE)
+    assert page.status_code == 302
+    mapping = editor.get(page.location)
+    assert "cities.csv" in mapping.text
+    assert "2 rows, 5 columns" in mapping.text
+    # “geo” is proposed for the placeholder of a similar name.
+    assert "<option selected>geo</option>" in mapping.text
+    assert "second" in mapping.text
+    columns = {"column:backdrop": "backdrop", "column:geography": "geo", "column:audience": ""}
+    batch = editor.post(f"{page.location}/batches", columns | {"column:audience": "audience"})
+    quote = editor.get(batch.location).text
+    assert "for 2 variants" in quote
+    assert '<span class="slot kind--geography" title="geography">Oslo</span>' in quote
+
+
+def test_typed_values_fill_in_for_a_column_that_is_missing(
+    editor: Browser, campaign: Campaign
+) -> None:
+    page = upload(editor, campaign, TABLE).location
+    editor.get(page)
+    batch = editor.post(
+        f"{page}/batches", {"column:backdrop": "backdrop", "column:geography": "geo"}
+    )
+    # Two rows, each for both of the campaign's audiences.
+    assert "for 4 variants" in editor.get(batch.location).text
+
+
+def test_a_column_that_nothing_fills_is_asked_for(
+    editor: Browser, database: Database, actor: Actor
+) -> None:
+    with database.system_scope() as session:
+        bare = make_campaign(session, workspace_id=actor.workspace_id, values={"geography": []})
+    page = upload(editor, bare, TABLE).location
+    editor.get(page)
+    response = editor.post(f"{page}/batches", {"column:backdrop": "backdrop"})
+    assert response.status_code == 400
+    assert "no value is given" in response.text
+    assert count(database, Batch) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"row_id,backdrop,geography,audience\n", "no row below it"),
+        (b"backdrop,geography,audience\na beach,,kids\na hill,Oslo,\n", "Row 2 (line 3)"),
+        (b"backdrop,backdrop\na,b\n", "backdrop"),
+    ],
+)
+def test_a_spreadsheet_that_cannot_be_used_names_every_place_and_is_not_kept(
+    editor: Browser, database: Database, campaign: Campaign, content: bytes, message: str
+) -> None:
+    response = upload(editor, campaign, content)
+    assert response.status_code == 400
+    assert message in response.text
+    assert "Nothing was saved" in response.text
+    assert count(database, Upload) == 0
+
+
+def test_a_file_that_is_too_large_is_refused_helpfully(editor: Browser, campaign: Campaign) -> None:
+    response = upload(editor, campaign, b"x" * (33 * 2**20))
+    assert response.status_code == 413
+    assert "32 MB" in response.text
+
+
+def test_the_sample_file_has_the_columns_of_the_campaign(
+    editor: Browser, campaign: Campaign
+) -> None:
+    response = editor.get(f"/campaigns/{campaign.id}/sample.csv")
+    assert response.mimetype == "text/csv"
+    assert "attachment" in response.headers["Content-Disposition"]
+    assert response.text.splitlines()[0] == "\ufeffrow_id,backdrop,geography,audience"
+
+
+def test_launch_and_live_progress_with_304_while_nothing_changes(
+    editor: Browser, database: Database
+) -> None:
+    batch = create_batch(editor)
+    editor.get(batch)
+    assert editor.post(f"{batch}/launch").location == batch
+    page = editor.get(batch).text
+    assert 'hx-trigger="every 2s"' in page
+    first = editor.get(f"{batch}/progress")
+    assert first.status_code == 200
+    etag = first.headers["ETag"]
+    again = editor.get(f"{batch}/progress", headers={"If-None-Match": etag})
+    assert again.status_code == 304
+    assert again.text == ""
+    with database.system_scope() as session:
+        assert not expanding.expand_chunk(session, session.query(Batch.id).scalar())
+    changed = editor.get(f"{batch}/progress", headers={"If-None-Match": etag})
+    assert changed.status_code == 200
+    assert changed.headers["ETag"] != etag
+    tiles = editor.get(f"{batch}/tiles")
+    assert tiles.text.count('class="tile ') == 6
+    unchanged = editor.get(f"{batch}/tiles", headers={"If-None-Match": tiles.headers["ETag"]})
+    assert unchanged.status_code == 304
+
+
+def test_pausing_resuming_and_cancelling(editor: Browser) -> None:
+    batch = create_batch(editor)
+    editor.get(batch)
+    for verb, words in [
+        ("launch", "Preparing"),
+        ("pause", "Paused"),
+        ("resume", "Preparing"),
+        ("cancel", "Cancelled"),
+    ]:
+        assert editor.post(f"{batch}/{verb}").status_code == 302
+        assert words in editor.get(batch).text
+    late = editor.post(f"{batch}/pause")
+    assert late.status_code == 409
+    assert "cannot be paused" in late.text
+    assert editor.post(f"{batch}/explode").status_code == 404
+
+
+def test_the_gallery_filters_by_value_and_state(editor: Browser, database: Database) -> None:
+    batch = create_batch(editor)
+    editor.get(batch)
+    editor.post(f"{batch}/launch")
+    with database.system_scope() as session:
+        expanding.expand_chunk(session, session.query(Batch.id).scalar())
+    paris = editor.get(f"{batch}?value:geography=Paris").text
+    assert paris.count('class="tile ') == 2
+    assert "<option selected>Paris</option>" in paris
+    assert "Nothing matches" in editor.get(f"{batch}?show=approved").text
+    # Nonsense in the address narrows nothing.
+    assert editor.get(f"{batch}?show=x&value:nothing=y").text.count('class="tile ') == 6
+
+
+def test_what_belongs_to_another_workspace_is_not_there(
+    editor: Browser, database: Database
+) -> None:
+    with database.system_scope() as session:
+        other = make_workspace(session)
+        campaign = make_campaign(session, workspace_id=other.id)
+        batch = make_batch(session, campaign=campaign)
+    for path in (
+        f"/campaigns/{campaign.id}",
+        f"/campaigns/{campaign.id}/edit",
+        f"/campaigns/{campaign.id}/upload",
+        f"/campaigns/{campaign.id}/sample.csv",
+        f"/batches/{batch.id}",
+        f"/batches/{batch.id}/progress",
+        f"/batches/{batch.id}/tiles",
+        f"/variants/{uuid4()}",
+        f"/uploads/{uuid4()}",
+        f"/media/{uuid4()}/file",
+    ):
+        assert editor.get(path).status_code == 404, path
+    editor.get("/")
+    for path in (f"/batches/{batch.id}/cancel", f"/campaigns/{campaign.id}/batches"):
+        assert editor.post(path).status_code == 404, path
+
+
+def test_viewers_look_and_do_no_more(
+    editor: Browser, viewer: Browser, campaign: Campaign, database: Database
+) -> None:
+    batch = create_batch(editor)
+    page = viewer.get(batch)
+    assert page.status_code == 200
+    assert "Launch" not in page.text
+    assert "New batch" not in viewer.get(f"/campaigns/{campaign.id}").text
+    for path in ("/campaigns/new", f"/campaigns/{campaign.id}/edit"):
+        assert viewer.get(path).status_code == 403
+    viewer.get("/")
+    for path in (
+        f"{batch}/launch",
+        f"/campaigns/{campaign.id}/batches",
+        f"/campaigns/{campaign.id}/upload",
+    ):
+        response = viewer.post(path)
+        assert response.status_code in (400, 403), path
+        assert "Your role" in response.text or "Choose a file" in response.text
+    refused = viewer.post("/campaigns/new", FORM)
+    assert refused.status_code == 403
+    assert count(database, Batch) == 1
+
+
+def test_errors_of_live_parts_come_as_a_notice(editor: Browser) -> None:
+    response = editor.get(f"/batches/{uuid4()}/progress", headers={"HX-Request": "true"})
+    assert response.status_code == 404
+    assert response.headers["HX-Retarget"] == "#notices"
+    assert "<html" not in response.text
+
+
+def test_the_list_shows_campaigns_with_their_progress(editor: Browser, campaign: Campaign) -> None:
+    page = editor.get("/").text
+    assert campaign.name in page
+    assert "Nothing rendered yet" in page
