@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from engine.errors import InvalidRequest
 from engine.forks import default_fork_steps, settle_forks
-from engine.tree import build_tree, cut
+from engine.tree import DenoisingTree, cut
 from engine.types import GenerationRequest, QualityProfile, RenderSettings, StageSeconds
 from engine.units import clip_units, decode_units, step_units
 
@@ -160,7 +160,7 @@ def plan(
     for key, family in families.items():
         fork_steps = known_fork_steps(family[0].settings, calibration=calibration)
         settled = settle_forks(family, fork_steps=fork_steps, varying=varying)
-        groups += (_group(key, members) for members in cut(settled, max_group=max_group))
+        groups += (_group(key, *each) for each in cut(settled, max_group=max_group))
         for name, price in _value_prices(family[0], fork_steps):
             prices[name] = max(price, prices.get(name, 0.0))
     members = [member for group in groups for member in group.members]
@@ -221,16 +221,17 @@ def estimate_seconds(units: float, *, calibration: Calibration) -> float:
     return units / calibration.clip_units * calibration.clip_seconds
 
 
-def _group(key: str, requests: Sequence[GenerationRequest]) -> PlanGroup:
+def _group(key: str, requests: Sequence[GenerationRequest], tree: DenoisingTree) -> PlanGroup:
     settings = requests[0].settings
-    shares = _shares(requests)
+    shares = _shares(tree, settings)
     work_units = clip_units(settings)
     members = tuple(
         PlannedRequest(
             request_id=request.request_id,
             plan_order=order,
             work_units=work_units,
-            shared_units=shares[request.request_id],
+            # An id given twice pays once: the second asks for the same render.
+            shared_units=shares.pop(request.request_id, 0.0),
             fork_steps={slot.name: slot.fork_step for slot in request.slots if slot.fork_step},
         )
         for order, request in enumerate(requests)
@@ -240,18 +241,16 @@ def _group(key: str, requests: Sequence[GenerationRequest]) -> PlanGroup:
     return PlanGroup(group_key=group_key, affinity_key=key, members=members)
 
 
-def _shares(requests: Sequence[GenerationRequest]) -> dict[str, float]:
+def _shares(tree: DenoisingTree, settings: RenderSettings) -> dict[str, float]:
     """Work units by request: of each edge on its way an equal part with the other leaves there.
 
-    The first request of a leaf pays for it, those that ask for the same pixels pay nothing.
+    The first request of a leaf pays for it; those that ask for the same pixels are left out.
     """
-    settings = requests[0].settings
     unit, decode = step_units(settings), decode_units(settings)
-    shares = {request.request_id: 0.0 for request in requests}
-    for way in build_tree(requests).ways():
-        steps = sum(edge.num_steps / edge.num_leaves for edge in way)
-        shares[way[-1].members[0]] = steps * unit + decode
-    return shares
+    return {
+        way[-1].members[0]: sum(edge.num_steps / edge.num_leaves for edge in way) * unit + decode
+        for way in tree.ways()
+    }
 
 
 def _value_prices(

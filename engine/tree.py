@@ -65,16 +65,48 @@ class DenoisingTree:
 
 def build_tree(requests: Sequence[GenerationRequest]) -> DenoisingTree:
     """The tree of one family whose slots all have fork steps (`settle_forks`)."""
+    return _build(_in_order(requests))
+
+
+def hops(request: GenerationRequest) -> tuple[Hop, ...]:
+    """The request's way through the tree; a function of the request alone."""
+    num_steps = request.settings.num_inference_steps
+    values = request.slot_values()
+    forks = {slot.name: slot.fork_step or 0 for slot in request.slots}
+    stops = sorted({step for step in forks.values() if step > 0} | {num_steps})
+    starts = (0, *stops[:-1])
+    return tuple(
+        (stop, tuple((name, values[name]) for name in sorted(values) if forks[name] <= start))
+        for start, stop in zip(starts, stops, strict=True)
+    )
+
+
+def cut(
+    requests: Sequence[GenerationRequest], *, max_group: int
+) -> Iterator[tuple[list[GenerationRequest], DenoisingTree]]:
+    """Cut a family with settled forks into groups, whole subtrees as far as `max_group` allows.
+
+    Neighbouring subtrees go together while they fit. Each group has a tree of its own: it
+    computes the edges on its way from the first step anew unless its worker still holds them.
+    """
+    ordered = _in_order(requests)
+    ways = [way for _, way in ordered]
+    for start, stop in _pieces(ways, (0, len(ordered)), 0, max_group):
+        group = ordered[start:stop]
+        yield [request for request, _ in group], _build(group)
+
+
+def _build(ordered: Sequence[tuple[GenerationRequest, tuple[Hop, ...]]]) -> DenoisingTree:
     edges: list[Edge] = []
     members: list[list[str]] = []
     leaves: list[int] = []
     places: dict[tuple[int | None, Hop], int] = {}
-    for request in sorted(requests, key=_order):
+    for request, whole_way in ordered:
         parent: int | None = None
         start = 0
         way: list[int] = []
         is_new = False
-        for hop in hops(request):
+        for hop in whole_way:
             place = places.setdefault((parent, hop), len(edges))
             is_new = place == len(edges)
             if is_new:
@@ -92,32 +124,8 @@ def build_tree(requests: Sequence[GenerationRequest]) -> DenoisingTree:
             replace(edge, members=tuple(ids), num_leaves=count)
             for edge, ids, count in zip(edges, members, leaves, strict=True)
         ),
-        num_inference_steps=requests[0].settings.num_inference_steps,
+        num_inference_steps=ordered[0][0].settings.num_inference_steps,
     )
-
-
-def hops(request: GenerationRequest) -> tuple[Hop, ...]:
-    """The request's way through the tree; a function of the request alone."""
-    num_steps = request.settings.num_inference_steps
-    values = request.slot_values()
-    forks = {slot.name: slot.fork_step or 0 for slot in request.slots}
-    stops = sorted({step for step in forks.values() if step > 0} | {num_steps})
-    starts = (0, *stops[:-1])
-    return tuple(
-        (stop, tuple((name, values[name]) for name in sorted(values) if forks[name] <= start))
-        for start, stop in zip(starts, stops, strict=True)
-    )
-
-
-def cut(requests: Sequence[GenerationRequest], *, max_group: int) -> list[list[GenerationRequest]]:
-    """Cut a family with settled forks into groups, whole subtrees as far as `max_group` allows.
-
-    Neighbouring subtrees go together while they fit: each group computes the edges on its way
-    from the first step anew unless its worker still holds them.
-    """
-    ordered = sorted(requests, key=_order)
-    ways = [hops(request) for request in ordered]
-    return [ordered[start:stop] for start, stop in _pieces(ways, (0, len(ordered)), 0, max_group)]
 
 
 def _pieces(
@@ -145,6 +153,14 @@ def _edge(start: int, hop: Hop, parent: int | None) -> Edge:
     return Edge(start=start, stop=stop, fixed=fixed, members=(), parent=parent, num_leaves=0)
 
 
-def _order(request: GenerationRequest) -> tuple[tuple[Hop, ...], str]:
-    # Values and ids, never the order given: equal sets of requests make equal plans.
-    return hops(request), request.request_id
+def _in_order(
+    requests: Sequence[GenerationRequest],
+) -> list[tuple[GenerationRequest, tuple[Hop, ...]]]:
+    """Requests with their ways, siblings side by side.
+
+    Values and ids decide, never the order given: equal sets of requests make equal plans.
+    """
+    return sorted(
+        ((request, hops(request)) for request in requests),
+        key=lambda item: (item[1], item[0].request_id),
+    )
