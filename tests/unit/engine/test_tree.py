@@ -98,14 +98,13 @@ def test_a_slot_that_stands_twice_counts_with_both_values() -> None:
     assert doubled.slot_values() == {"backdrop": "snow\x1fkids", "place": "Rio"}
 
 
-@pytest.mark.parametrize("profile", QualityProfile)
-def test_before_calibration_places_fork_last_and_colours_early(profile: QualityProfile) -> None:
-    steps = default_fork_steps(profile, 30)
-    if profile is QualityProfile.EXACT:
-        assert steps == {}
-    else:
-        assert 30 > steps["geography"] > steps["audience"] > steps["backdrop"] >= steps["choice"]
-        assert steps["choice"] > 0
+def test_before_calibration_a_stronger_promise_forks_earlier() -> None:
+    weakest_first = ("draft", "fast", "consistent", "faithful")
+    for kind in ("geography", "audience", "backdrop", "choice", "text"):
+        steps = [default_fork_steps(QualityProfile(name), 30)[kind] for name in weakest_first]
+        assert steps == sorted(steps, reverse=True)
+        assert 30 > steps[0] > steps[-1] >= 1
+    assert default_fork_steps(QualityProfile.EXACT, 30) == {}
 
 
 def _calibration(**changes: object) -> Calibration:
@@ -124,24 +123,27 @@ def _calibration(**changes: object) -> Calibration:
         text_seconds=0.1,
         decode_seconds=0.1,
         clip_units=clip_units(settings),
-        fork_steps={"geography": 8, "backdrop": 99},
+        fork_steps={"backdrop": 1, "audience": 3, "geography": 5},
     )
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
 def test_measured_fork_steps_win_where_they_were_measured() -> None:
     requests = _campaign()
-    (first, *_) = plan(requests, calibration=_calibration()).groups[0].members
+    measured = _calibration(fork_steps={"geography": 8, "backdrop": 99})
+    (first, *_) = plan(requests, calibration=measured).groups[0].members
     # The last step is never shared.
     assert first.fork_steps == {"backdrop": 9, "place": 8}
+    (default, *_) = plan(requests).groups[0].members
     for other in ({"num_inference_steps": 30}, {"profile": QualityProfile.FAST}, {"width": 160}):
-        (first, *_) = plan(requests, calibration=_calibration(**other)).groups[0].members
-        assert first.fork_steps == {"backdrop": 1, "place": 5}
+        misfit = replace(measured, **other)  # type: ignore[arg-type]
+        (first, *_) = plan(requests, calibration=misfit).groups[0].members
+        assert first.fork_steps == default.fork_steps != {"backdrop": 9, "place": 8}
 
 
 def test_a_group_is_priced_by_its_own_edges() -> None:
     requests = _campaign()
-    (group,) = plan(requests).groups
+    (group,) = plan(requests, calibration=_calibration()).groups
     sizes = requests[0].settings
     unit, decode = step_units(sizes), decode_units(sizes)
     # One root of 1 step, two branches of 4, six leaves of 5; each leaf is decoded.
@@ -150,10 +152,10 @@ def test_a_group_is_priced_by_its_own_edges() -> None:
 
 
 def test_groups_are_whole_subtrees_and_each_pays_for_its_root() -> None:
-    planned = plan(_campaign(), max_group=3)
+    planned = plan(_campaign(), max_group=3, calibration=_calibration())
     ids = [[member.request_id for member in group.members] for group in planned.groups]
     assert [{name.split("/")[0] for name in group} for group in ids] == [{"a beach"}, {"snow"}]
-    whole = plan(_campaign())
+    whole = plan(_campaign(), calibration=_calibration())
     unit = step_units(_campaign()[0].settings)
     assert planned.shared_units - whole.shared_units == pytest.approx(unit)
 
@@ -165,10 +167,10 @@ def test_small_subtrees_are_claimed_together() -> None:
 
 def test_one_more_value_costs_the_steps_after_its_fork() -> None:
     requests = _campaign()
-    prices = plan(requests).unit_price_by_parameter
-    sizes = requests[0].settings
-    grown = plan([*requests, variant("snow", place="Lima")])
-    added = (grown.shared_units - plan(requests).shared_units) / clip_units(sizes)
+    before = plan(requests, calibration=_calibration())
+    prices = before.unit_price_by_parameter
+    grown = plan([*requests, variant("snow", place="Lima")], calibration=_calibration())
+    added = (grown.shared_units - before.shared_units) / clip_units(requests[0].settings)
     assert prices["place"] == pytest.approx(added)
     assert prices["place"] < prices["audience"] < prices["backdrop"] < 1
 
@@ -214,7 +216,7 @@ def test_shares_add_up_to_the_cost_of_all_edges(
 ) -> None:
     requests = {request.request_id: request for request in _requests(drawn)}
     sizes = requests["r0"].settings
-    planned = plan(requests.values(), max_group=max_group)
+    planned = plan(requests.values(), max_group=max_group, calibration=_calibration())
     for group in planned.groups:
         assert len(group.members) <= max_group
         tree = build_tree(
@@ -233,9 +235,9 @@ def test_the_plan_depends_on_the_set_of_requests_alone(
     drawn: list[tuple[str, str, str]], max_group: int, shuffler: random.Random
 ) -> None:
     requests = _requests(drawn)
-    planned = plan(requests, max_group=max_group)
+    planned = plan(requests, max_group=max_group, calibration=_calibration())
     shuffler.shuffle(requests)
-    assert plan(requests, max_group=max_group) == planned
+    assert plan(requests, max_group=max_group, calibration=_calibration()) == planned
 
 
 @settings(max_examples=60, deadline=None)
@@ -244,7 +246,7 @@ def test_what_is_left_of_a_group_takes_the_same_edges(
     drawn: list[tuple[str, str, str]], data: st.DataObject
 ) -> None:
     requests = _requests(drawn)
-    ways = _by_id(plan(requests))
+    ways = _by_id(plan(requests, calibration=_calibration()))
     told = [with_fork_steps(each, dict(ways[each.request_id][2])) for each in requests]
     left = data.draw(st.lists(st.sampled_from(told), min_size=1, unique_by=lambda r: r.request_id))
 
