@@ -38,8 +38,11 @@ def random_model_dir() -> Path:
     return folder
 
 
-def write_checkpoint(folder: Path, *, seed: int = 0) -> None:
-    """Write a whole Wan checkpoint (under 1 MB) with the strides of the built-in model."""
+def write_checkpoint(folder: Path, *, seed: int = 0, num_layers: int = 2) -> None:
+    """Write a whole Wan checkpoint (under 1 MB) with the strides of the built-in model.
+
+    More layers make a slower one, for tests that act while a render is under way.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         pipeline = WanPipeline(
@@ -47,7 +50,7 @@ def write_checkpoint(folder: Path, *, seed: int = 0) -> None:
             text_encoder=_text_encoder(),
             vae=_vae(),
             scheduler=FlowMatchEulerDiscreteScheduler(shift=2.0),
-            transformer=_transformer(),
+            transformer=_transformer(num_layers),
             expand_timesteps=True,
         )
     pipeline.save_pretrained(folder)
@@ -105,7 +108,7 @@ def _vae() -> AutoencoderKLWan:
     ).eval()
 
 
-def _transformer() -> WanTransformer3DModel:
+def _transformer(num_layers: int) -> WanTransformer3DModel:
     return WanTransformer3DModel(
         patch_size=(1, 2, 2),
         num_attention_heads=2,
@@ -115,5 +118,5 @@ def _transformer() -> WanTransformer3DModel:
         text_dim=_TEXT_DIM,
         freq_dim=32,
         ffn_dim=64,
-        num_layers=2,
+        num_layers=num_layers,
     ).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from app.stack.logs import LogTail, rotate
 from app.stack.processes import end_group
 from app.stack.record import Record, Recorded
 
-STOP_GRACE_S = 10.0
+STOP_GRACE_S = 15.0
+KILL_WAIT_S = 5.0
 BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 # A process that lived this long is not in a crash loop.
 STABLE_AFTER_S = 60.0
@@ -98,7 +100,10 @@ class ManagedProcess:
     def kill(self) -> None:
         if self._process is not None:
             end_group(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            # Bounded: an interrupt in the midst of `poll` leaves the lock of that process taken,
+            # and a wait without an end would never get it.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=KILL_WAIT_S)
 
 
 class Supervisor:

@@ -16,10 +16,12 @@ MAX_SIZE_BYTES = 32 * 1024 * 1024
 
 
 def trained_pipeline(run: RunFolder) -> WanPipeline:
-    """The pipeline of a run's averaged weights, in float32."""
-    state = run.load("transformer")
+    """The pipeline of a run's averaged weights, in float32; cooled ones if none are newer."""
+    state, cooled = run.load("transformer"), run.load("cooled")
     if state is None:
         raise FileNotFoundError(f"no trained transformer in {run.root}: --stage transformer")
+    if cooled is not None and cooled["step"] >= state["step"]:
+        state = cooled
     transformer = build_transformer()
     transformer.load_state_dict(state["average"]["weights"])
     return assemble(run, transformer.eval(), LatentCache(run).stats())

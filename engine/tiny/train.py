@@ -1,7 +1,8 @@
 """Train the built-in model: `python -m engine.tiny.train --stage all` resumes wherever it stands.
 
 Every stage keeps its state in the train folder and can be stopped with SIGTERM or by `--minutes`.
-The transformer has no last step: it trains until it is stopped.
+The transformer has no last step: it trains until it is stopped. Before an export, `--stage cool`
+lets its learning rates run out on a copy; later training continues from the original.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from engine.tiny.text import TextPlan, train_text
 from engine.tiny.transformer_training import TransformerPlan, TransformerTrainer
 from engine.tiny.vae_training import VaePlan, VaeTrainer
 
-STAGES = ("vae", "text", "judge", "latents", "transformer", "decoder", "export")
+STAGES = ("vae", "text", "judge", "latents", "transformer", "cool", "decoder", "export")
 # What `all` runs in order; the decoder is tuned by its own call, beside or after the transformer.
 ALL = ("vae", "text", "judge", "latents", "transformer")
 WEIGHTS_FOLDER = Path(__file__).parents[1] / "weights" / "tiny"
@@ -51,6 +52,9 @@ def run_stage(stage: str, run: RunFolder, timer: Timer, options: argparse.Namesp
         return latents.extend(options.clips, timer)
     if stage == "transformer":
         return TransformerTrainer(run, TransformerPlan()).train(latents, timer)
+    if stage == "cool":
+        steps = options.cool_down
+        return TransformerTrainer(run, TransformerPlan(), cool_down=steps).train(latents, timer)
     run.log("export", target=str(options.out), size_bytes=export(run, options.out))
     return True
 
@@ -66,6 +70,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, help="stop after this time; the state is kept")
     parser.add_argument("--clips", type=int, default=2000, help="cached clips per aspect bucket")
+    parser.add_argument("--cool-down", type=int, default=1000, help="steps of --stage cool")
     parser.add_argument("--threads", type=int, default=1, help="processor threads")
     parser.add_argument(
         "--init-from", type=Path, help="fill an empty train folder from an exported checkpoint"

@@ -44,6 +44,7 @@ class TransformerPlan:
     shift: float = 2.0
     compiled: bool = True
     steps: int | None = None  # None: until stopped
+    cool_down_average_decay: float = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +112,16 @@ class LatentSampler:
 
 
 class TransformerTrainer:
-    """Trains until the time is up and can resume between any two steps."""
+    """Trains until the time is up and can resume between any two steps.
 
-    def __init__(self, run: RunFolder, plan: TransformerPlan) -> None:
-        self.run, self.plan = run, plan
+    With `cool_down` the rates fall to a twentieth over that many steps, and the result is kept
+    beside the run's state, which a later sitting continues at its high rates.
+    """
+
+    def __init__(
+        self, run: RunFolder, plan: TransformerPlan, *, cool_down: int | None = None
+    ) -> None:
+        self.run, self.plan, self.cool_down = run, plan, cool_down
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(run.folder("inductor")))
         torch.manual_seed(23)
         self.model = build_transformer()
@@ -135,6 +142,9 @@ class TransformerTrainer:
         state = run.load("transformer")
         if state is not None:
             self._restore(state)
+        self.first_step = self.step
+        if cool_down is not None:
+            self.average.decay = plan.cool_down_average_decay
         self.text = TextSource(run)
         self.rng = random.Random(self.step)
         self.run_pass = TrainingPass(self.model, compiled=plan.compiled)
@@ -148,7 +158,7 @@ class TransformerTrainer:
 
     def save(self) -> None:
         self.run.save(
-            "transformer",
+            "transformer" if self.cool_down is None else "cooled",
             {
                 "model": self.model.state_dict(),
                 "average": self.average.state_dict(),
@@ -163,6 +173,8 @@ class TransformerTrainer:
         step, plan = self.step + 1, self.plan
         factor = min(1.0, step / plan.warm_up_steps)
         factor *= min(1.0, math.sqrt(plan.decay_from_step / step))
+        if self.cool_down is not None:
+            factor *= max(0.05, 1 - (self.step - self.first_step) / self.cool_down)
         for optimizer, rate in zip(self.optimizers, (plan.muon_lr, plan.adam_lr), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
@@ -221,6 +233,8 @@ class TransformerTrainer:
         return self.is_done()
 
     def is_done(self) -> bool:
+        if self.cool_down is not None:
+            return self.step >= self.first_step + self.cool_down
         return self.plan.steps is not None and self.step >= self.plan.steps
 
     def report(self, cache: LatentCache) -> None:

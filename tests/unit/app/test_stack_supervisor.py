@@ -169,3 +169,18 @@ def test_a_recycled_process_id_is_never_taken_for_an_orphan(
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_stopping_ends_even_if_an_interrupt_left_the_lock_of_a_process_taken(
+    supervise: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "STOP_GRACE_S", 0.2)
+    monkeypatch.setattr(supervisor_module, "KILL_WAIT_S", 0.2)
+    supervisor = supervise(SLEEPER)
+    [managed] = supervisor.processes
+    process = managed._process
+    assert process is not None
+    # What a KeyboardInterrupt between the acquire and the release in Popen.poll leaves behind.
+    with process._waitpid_lock:
+        supervisor.stop(should_hurry=lambda: False)
+    assert process.wait(timeout=10) != 0

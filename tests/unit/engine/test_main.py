@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from engine.__main__ import main
+from tests.checkpoints import write_checkpoint
 
 Run = Callable[..., Result]
 
@@ -108,15 +109,18 @@ def test_the_models_are_listed(run: Run, model_dir: Path) -> None:
         assert text in result.stdout
 
 
-def test_ctrl_c_leaves_no_file(model_dir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "a.mp4"
+def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
+    # Deep enough that 200 steps outlast a busy machine's delay between the bar and the signal.
+    write_checkpoint(tmp_path / "models" / "tiny", num_layers=40)
+    (tmp_path / "out").mkdir()
+    out = tmp_path / "out" / "a.mp4"
     terminal, errors = pty.openpty()
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "engine", "generate", "--prompt", PROMPT),
             *("--steps", "200", "--out", str(out)),
         ],
-        env={**os.environ, "ADLOOM_MODEL_DIR": str(model_dir), "TERM": "xterm"},
+        env={**os.environ, "ADLOOM_MODEL_DIR": str(tmp_path / "models"), "TERM": "xterm"},
         stderr=errors,
     )
     os.close(errors)
@@ -128,4 +132,4 @@ def test_ctrl_c_leaves_no_file(model_dir: Path, tmp_path: Path) -> None:
     while "Stopped" not in said:
         said += os.read(terminal, 1024).decode()
     assert process.wait(timeout=60) == 130
-    assert list(tmp_path.iterdir()) == []
+    assert list(out.parent.iterdir()) == []

@@ -8,7 +8,7 @@ from diffusers import WanPipeline
 
 from engine.tiny import vocabulary
 from engine.tiny.clips import ClipCache
-from engine.tiny.export import export
+from engine.tiny.export import export, trained_pipeline
 from engine.tiny.latents import LatentCache
 from engine.tiny.restore import restore
 from engine.tiny.runs import RunFolder, Timer
@@ -104,6 +104,29 @@ def test_a_missing_stage_is_named(tmp_path: Path) -> None:
 def test_time_that_is_up_stops_a_stage_and_says_so(run: RunFolder) -> None:
     timer = Timer(0)
     assert not LatentCache(run, ClipCache(run.folder("clips"), shard_clips=2)).extend(6, timer)
+
+
+def test_cooling_down_keeps_the_run_as_it_was_and_is_what_gets_exported(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    before = run.load("transformer")
+    latents = LatentCache(run, ClipCache(run.folder("clips"), shard_clips=2))
+    trainer = TransformerTrainer(run, TRANSFORMER_PLAN, cool_down=2)
+    rates = []
+    for _ in range(2):
+        trainer._set_rate()
+        rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+        trainer.step += 1
+    assert rates[1] < rates[0]
+    assert TransformerTrainer(run, TRANSFORMER_PLAN, cool_down=2).train(latents, Timer(None))
+    after, cooled = run.load("transformer"), run.load("cooled")
+    assert before is not None
+    assert after is not None
+    assert cooled is not None
+    assert (before["step"], after["step"], cooled["step"]) == (2, 2, 4)
+    weights = trained_pipeline(run).transformer.state_dict()
+    assert torch.equal(weights["proj_out.weight"], cooled["average"]["weights"]["proj_out.weight"])
+    run.state_path("cooled").unlink()
 
 
 def test_an_exported_checkpoint_loads_and_starts_another_run(
