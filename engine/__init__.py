@@ -3,8 +3,13 @@
 errors       what can go wrong                 types       requests, results, progress
 config       what the environment sets         checkpoint  is a weights folder whole, and which
 registry     the models and what they can do   costs       operations of a forward, a decode
-plan         groups, sharing, work units       segments    slices of a run, stored and resumed
-media        videos, posters, contact sheets   pipelines   one file per model family
+units        what rendering costs              tree        edges that variants share, groups
+forks        where parameters part             stems       what shared edges are conditioned on
+plan         groups, sharing, prices           watching    progress, cancels, failures of a run
+media        videos, posters, contact sheets   caching     values kept, forwards spared
+segments     slices of a run, stored, resumed  pipelines   one file per model family
+branches     edges being run, their accounts   edge_runner edges as rows of one batch
+tree_runner  a family's tree, depth first
 engine       `Engine.generate(requests)`       __main__    the engine on the command line
 """
 

@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import platform
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import diffusers
 import torch
 
+from engine.caching.shared import SharedCache
 from engine.config import EngineConfig
-from engine.errors import ConfigError, EngineError, GenerationCancelled, InvalidRequest, OutOfMemory
-from engine.pipelines.base import ModelRunner, Placement, denoise, resolve
-from engine.plan import plan
+from engine.edge_runner import LoadedModel
+from engine.errors import ConfigError, EngineError, InvalidRequest
+from engine.forks import with_fork_steps
+from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
+from engine.plan import Calibration, plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
-from engine.types import (
-    ENGINE_VERSION,
-    GenerationFailure,
-    GenerationRequest,
-    GenerationResult,
-    Progress,
-    QualityProfile,
-    StageSeconds,
-)
-
-logger = logging.getLogger(__name__)
-
-ProgressCallback = Callable[[Progress], None]
-CancelCheck = Callable[[str], bool]
-Outcome = GenerationResult | GenerationFailure
-
-
-@dataclass(frozen=True, kw_only=True)
-class _LoadedModel:
-    runner: ModelRunner
-    fingerprint: str
+from engine.tree_runner import Outcome, TreeRunner
+from engine.types import ENGINE_VERSION, GenerationFailure, GenerationRequest
+from engine.watching import CancelCheck, ProgressCallback, Watch
 
 
 class Engine:
@@ -47,10 +28,15 @@ class Engine:
     One engine belongs to one thread; `torch_threads` of the configuration holds for the process.
     """
 
-    def __init__(self, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig | None = None, *, calibration: Calibration | None = None
+    ) -> None:
+        """`calibration` holds for requests whose slots carry no fork steps yet."""
         self._config = config or EngineConfig.from_environment()
+        self._calibration = calibration
         self._placement = _placement(self._config)
-        self._models: dict[str, _LoadedModel] = {}
+        self._runners: dict[str, TreeRunner] = {}
+        self.cache = SharedCache(limit_bytes=self._config.cache_bytes)
         if self._config.torch_threads is not None:
             torch.set_num_threads(self._config.torch_threads)
 
@@ -69,11 +55,12 @@ class Engine:
         on_progress: ProgressCallback | None = None,
         should_cancel: CancelCheck | None = None,
     ) -> Iterator[Outcome]:
-        """Yield one result or failure per request, in the order of the plan; invalid ones first.
+        """Yield one result or failure per request, as their renders finish; invalid ones first.
 
         `on_progress` is called after each denoising step. `should_cancel(request_id)` is asked
         before a request starts and between its steps; a cancelled request yields a failure with
-        code `cancelled`. Requests for the same pixels are rendered once.
+        code `cancelled`, and its siblings go on. Requests for the same pixels are rendered once;
+        variants of one prompt share steps as far as their profile allows.
         """
         accepted: dict[str, GenerationRequest] = {}
         for request in requests:
@@ -81,20 +68,16 @@ class Engine:
                 self._accept(request, accepted)
             except EngineError as error:
                 yield GenerationFailure.from_error(request.request_id, error)
-        watch = _Watch(on_progress=on_progress, should_cancel=should_cancel)
-        planned = plan(accepted.values(), max_group=max(1, len(accepted)))
+        watch = Watch(on_progress=on_progress, should_cancel=should_cancel)
+        planned = plan(
+            accepted.values(), calibration=self._calibration, max_group=max(1, len(accepted))
+        )
         for group in planned.groups:
-            # The last finished render of the group, which the next request may ask for again.
-            last: tuple[str, GenerationResult] | None = None
-            for member in group.members:
-                request = accepted[member.request_id]
-                if last is not None and last[0] == request.prompt:
-                    yield _reuse(last[1], request)
-                    continue
-                outcome = self._outcome(request, watch)
-                if isinstance(outcome, GenerationResult):
-                    last = (request.prompt, outcome)
-                yield outcome
+            family = [
+                with_fork_steps(accepted[member.request_id], member.fork_steps)
+                for member in group.members
+            ]
+            yield from self._render(family, watch)
 
     def _accept(self, request: GenerationRequest, accepted: dict[str, GenerationRequest]) -> None:
         if request.request_id in accepted:
@@ -104,70 +87,43 @@ class Engine:
         validate_request(request, model_dir=self._config.model_dir)
         accepted[request.request_id] = request
 
-    def _outcome(self, request: GenerationRequest, watch: _Watch) -> Outcome:
-        """Render one request; whatever goes wrong is this request's failure alone."""
+    def _render(self, family: list[GenerationRequest], watch: Watch) -> Iterator[Outcome]:
+        """Render one family; a model that cannot be loaded fails each of its requests."""
+        wanted = watch.open_ones(family, step=0)
+        yield from watch.take_failures()
+        if not wanted:
+            return
         try:
-            with _memory_errors(self._placement.device):
-                return self._render(request, watch)
-        except EngineError as error:
-            return GenerationFailure.from_error(request.request_id, error)
+            with memory_errors(self._placement.device):
+                runner = self._runner(family[0].settings.model_id)
         except Exception as error:
-            logger.exception("request %s failed", request.request_id)
-            return GenerationFailure(
-                request_id=request.request_id,
-                code="render_error",
-                message=f"Rendering failed: {type(error).__name__}: {error}",
-                is_retryable=True,
-            )
+            watch.fail(wanted, error)
+            yield from watch.take_failures()
+            return
+        for outcome in runner.run(wanted, watch):
+            yield self._signed(outcome, wanted[0], runner.model)
 
-    def _render(self, request: GenerationRequest, watch: _Watch) -> GenerationResult:
-        watch.refuse_cancelled(request)
-        model = self._model(request.settings.model_id)
-        runner = model.runner
-        start = self._now()
-        call = runner.prepare(request, runner.encode(request))
-        encoded = self._now()
-        latents = denoise(call, request, lambda step: watch.after_step(request, step))
-        denoised = self._now()
-        frames = runner.decode(latents)
-        decoded = self._now()
-        settings = request.settings
-        return GenerationResult(
-            request_id=request.request_id,
-            frames=frames,
-            fps=settings.fps,
-            seconds=StageSeconds(
-                text=encoded - start, denoise=denoised - encoded, decode=decoded - denoised
-            ),
-            forwards_computed=settings.num_inference_steps * settings.forwards_per_step,
-            provenance=self._provenance(request, model),
-        )
-
-    def _model(self, model_id: str) -> _LoadedModel:
-        if model_id not in self._models:
+    def _runner(self, model_id: str) -> TreeRunner:
+        if model_id not in self._runners:
             spec = get_model(model_id)
             folder = checkpoint_folder(model_id, model_dir=self._config.model_dir)
             runner_class: type[ModelRunner] = resolve(spec.runner)
-            self._models[model_id] = _LoadedModel(
+            model = LoadedModel(
                 runner=runner_class.load(spec, folder, self._placement),
                 fingerprint=weights_fingerprint(model_id, model_dir=self._config.model_dir),
             )
-        return self._models[model_id]
+            self._runners[model_id] = TreeRunner(model, config=self._config, cache=self.cache)
+        return self._runners[model_id]
 
-    def _now(self) -> float:
-        # A GPU works behind the program's back: its queue must be empty for a stage to be over.
-        if self._placement.device.type == "cuda":
-            torch.cuda.synchronize(self._placement.device)
-        return time.perf_counter()
-
-    def _provenance(self, request: GenerationRequest, model: _LoadedModel) -> dict[str, Any]:
-        """How the frames came about, as plain values for JSON."""
-        return {
+    def _signed(self, outcome: Outcome, request: GenerationRequest, model: LoadedModel) -> Outcome:
+        """The outcome with what the engine knows of how it came about, as plain values for JSON."""
+        if isinstance(outcome, GenerationFailure):
+            return outcome
+        facts = {
             "engine_version": ENGINE_VERSION,
             "model_id": request.settings.model_id,
             "weights_fingerprint": model.fingerprint,
             "profile": str(request.settings.profile),
-            "rendered_as": str(QualityProfile.EXACT),
             "solver": model.runner.solver,
             "seed": request.seed,
             "device": self.device_kind,
@@ -175,42 +131,7 @@ class Engine:
             "torch": torch.__version__,
             "diffusers": diffusers.__version__,
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Watch:
-    """The caller's two callbacks, asked between steps."""
-
-    on_progress: ProgressCallback | None
-    should_cancel: CancelCheck | None
-
-    def refuse_cancelled(self, request: GenerationRequest) -> None:
-        if self.should_cancel is not None and self.should_cancel(request.request_id):
-            raise GenerationCancelled(request.request_id, 0)
-
-    def after_step(self, request: GenerationRequest, step: int) -> bool:
-        """Report the step; True when the caller wants to stop."""
-        if self.on_progress is not None:
-            self.on_progress(
-                Progress(
-                    request_id=request.request_id,
-                    step=step,
-                    num_steps=request.settings.num_inference_steps,
-                )
-            )
-        return self.should_cancel is not None and self.should_cancel(request.request_id)
-
-
-def _reuse(result: GenerationResult, request: GenerationRequest) -> GenerationResult:
-    """The same frames for another request that asks for the same pixels."""
-    return replace(
-        result,
-        request_id=request.request_id,
-        fps=request.settings.fps,
-        seconds=StageSeconds(),
-        forwards_computed=0,
-        provenance={**result.provenance, "reused_from": result.request_id},
-    )
+        return replace(outcome, provenance=facts | outcome.provenance)
 
 
 def _placement(config: EngineConfig) -> Placement:
@@ -228,17 +149,3 @@ def _placement(config: EngineConfig) -> Placement:
     if dtype == "auto":
         dtype = "float32" if device.type == "cpu" else "bfloat16"
     return Placement(device=device, dtype=getattr(torch, dtype))
-
-
-@contextmanager
-def _memory_errors(device: torch.device) -> Iterator[None]:
-    """Turn each library's way to say "no memory" into OutOfMemory."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise OutOfMemory(str(device), str(error).partition("\n")[0]) from error
-    except RuntimeError as error:
-        # torch's CPU allocator raises a plain RuntimeError; its name is in the message.
-        if "DefaultCPUAllocator" not in str(error):
-            raise
-        raise OutOfMemory(str(device), str(error).partition("\n")[0]) from error

@@ -1,20 +1,21 @@
 """How requests are grouped, ordered and priced; the quote and the worker read the same plan.
 
-A work unit is one transformer forward of the model at its default size and length, weighted by
-floating-point operations; decoding counts in the same unit. No torch, no clock, no randomness.
+No torch, no clock, no randomness.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from engine.errors import InvalidRequest
-from engine.registry import get_model
+from engine.forks import default_fork_steps, settle_forks
+from engine.tree import DenoisingTree, cut
 from engine.types import GenerationRequest, QualityProfile, RenderSettings, StageSeconds
+from engine.units import clip_units, decode_units, step_units
 
 _KEY_LENGTH = 32
 
@@ -50,15 +51,30 @@ class Calibration:
             self.text_seconds + self.num_inference_steps * self.step_seconds + self.decode_seconds
         )
 
+    def fits(self, settings: RenderSettings) -> bool:
+        """Whether the fork steps were measured for these settings."""
+        return (
+            self.profile is settings.profile
+            and self.num_inference_steps == settings.num_inference_steps
+            and self.guidance_scale == settings.guidance_scale
+            and (self.width, self.height) == (settings.width, settings.height)
+            and self.num_frames == settings.num_frames
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRequest:
-    """One request's place and price: `work_units` alone, `shared_units` as this plan renders it."""
+    """One request's place and price: `work_units` alone, `shared_units` as this plan renders it.
+
+    `fork_steps` by slot name is the request's way through the tree. A request that carries it
+    (`engine.forks.with_fork_steps`) is planned the same again, whatever is left of its group.
+    """
 
     request_id: str
     plan_order: int
     work_units: float
     shared_units: float
+    fork_steps: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,62 +136,53 @@ def stem(request: GenerationRequest) -> str:
     return "".join(parts)
 
 
-def clip_units(settings: RenderSettings) -> float:
-    """Work units of one exact render: all forwards and the decode."""
-    spec = get_model(settings.model_id)
-    default = spec.sizes[0]
-    reference_flops = spec.cost.forward_flops(
-        spec.cost.num_tokens(
-            width=default.width, height=default.height, num_frames=spec.default_frames
-        )
-    )
-    tokens = spec.cost.num_tokens(
-        width=settings.width, height=settings.height, num_frames=settings.num_frames
-    )
-    forwards = settings.num_inference_steps * settings.forwards_per_step
-    pixels = settings.width * settings.height * settings.num_frames
-    flops = forwards * spec.cost.forward_flops(tokens) + spec.cost.decode_flops * pixels
-    return flops / reference_flops
-
-
 def plan(
     requests: Iterable[GenerationRequest],
     *,
     calibration: Calibration | None = None,
     max_group: int = 64,
+    varying: Collection[str] = (),
 ) -> Plan:
-    """Group requests by affinity, order and price each group; equal input gives an equal plan.
+    """Plan each family as a denoising tree, cut it into groups and price what each member takes.
 
-    Every profile is planned as exact here: requests share work only where they ask for the same
-    pixels, which are rendered once. Groups hold at most `max_group` members; larger families are
-    cut. `calibration` carries fork steps, which an exact plan does not use.
+    Groups hold at most `max_group` members, whole subtrees where possible. A group is priced as
+    if its worker held nothing: edges that several groups share count in each. Equal sets of
+    requests give equal plans. `varying` names parameters that have more values than these
+    requests show, so that the chunks of a large family share their stem.
     """
     if max_group < 1:
         raise InvalidRequest("max_group", f"max_group is {max_group}; choose 1 or more.")
-    families: dict[str, dict[str, list[GenerationRequest]]] = {}
-    units_by_settings: dict[RenderSettings, float] = {}
-    names: dict[str, float] = {}
+    families: dict[str, list[GenerationRequest]] = {}
     for request in requests:
-        if request.settings not in units_by_settings:
-            units_by_settings[request.settings] = clip_units(request.settings)
-        names.update(dict.fromkeys((slot.name for slot in request.slots), 1.0))
-        # Requests for the same pixels stand beside each other, so one render serves them all.
-        twins = families.setdefault(affinity_key(request), {})
-        twins.setdefault(request.prompt, []).append(request)
+        families.setdefault(affinity_key(request), []).append(request)
     groups: list[PlanGroup] = []
-    for key, twins in families.items():
-        ordered = [request for same in twins.values() for request in same]
-        groups += (
-            _group(key, ordered[start : start + max_group], units_by_settings)
-            for start in range(0, len(ordered), max_group)
-        )
+    prices: dict[str, float] = {}
+    for key, family in families.items():
+        fork_steps = known_fork_steps(family[0].settings, calibration=calibration)
+        settled = settle_forks(family, fork_steps=fork_steps, varying=varying)
+        groups += (_group(key, *each) for each in cut(settled, max_group=max_group))
+        for name, price in _value_prices(family[0], fork_steps):
+            prices[name] = max(price, prices.get(name, 0.0))
     members = [member for group in groups for member in group.members]
     return Plan(
         groups=tuple(groups),
         full_units=sum(member.work_units for member in members),
         shared_units=sum(member.shared_units for member in members),
-        unit_price_by_parameter=MappingProxyType(names),
+        unit_price_by_parameter=MappingProxyType(prices),
     )
+
+
+def known_fork_steps(
+    settings: RenderSettings, *, calibration: Calibration | None = None
+) -> dict[str, int]:
+    """Latest fork step by parameter kind: measured where the calibration fits, else the default."""
+    steps = default_fork_steps(settings.profile, settings.num_inference_steps)
+    if settings.profile is QualityProfile.EXACT:
+        return steps
+    if calibration is not None and calibration.fits(settings):
+        steps |= calibration.fork_steps
+    # A variant keeps at least its last step to itself.
+    return {kind: min(step, settings.num_inference_steps - 1) for kind, step in steps.items()}
 
 
 def calibrate(
@@ -214,26 +221,46 @@ def estimate_seconds(units: float, *, calibration: Calibration) -> float:
     return units / calibration.clip_units * calibration.clip_seconds
 
 
-def _group(
-    key: str, requests: Sequence[GenerationRequest], units: Mapping[RenderSettings, float]
-) -> PlanGroup:
-    members: list[PlannedRequest] = []
-    rendered: set[str] = set()
-    for order, request in enumerate(requests):
-        work_units = units[request.settings]
-        is_rendered = request.prompt in rendered
-        rendered.add(request.prompt)
-        members.append(
-            PlannedRequest(
-                request_id=request.request_id,
-                plan_order=order,
-                work_units=work_units,
-                shared_units=0.0 if is_rendered else work_units,
-            )
+def _group(key: str, requests: Sequence[GenerationRequest], tree: DenoisingTree) -> PlanGroup:
+    settings = requests[0].settings
+    shares = _shares(tree, settings)
+    work_units = clip_units(settings)
+    members = tuple(
+        PlannedRequest(
+            request_id=request.request_id,
+            plan_order=order,
+            work_units=work_units,
+            # An id given twice pays once: the second asks for the same render.
+            shared_units=shares.pop(request.request_id, 0.0),
+            fork_steps={slot.name: slot.fork_step for slot in request.slots if slot.fork_step},
         )
+        for order, request in enumerate(requests)
+    )
     # The members are part of the key, so what is left of a group and planned anew gets a new key.
     group_key = _digest((key, [member.request_id for member in members]))
-    return PlanGroup(group_key=group_key, affinity_key=key, members=tuple(members))
+    return PlanGroup(group_key=group_key, affinity_key=key, members=members)
+
+
+def _shares(tree: DenoisingTree, settings: RenderSettings) -> dict[str, float]:
+    """Work units by request: of each edge on its way an equal part with the other leaves there.
+
+    The first request of a leaf pays for it; those that ask for the same pixels are left out.
+    """
+    unit, decode = step_units(settings), decode_units(settings)
+    return {
+        way[-1].members[0]: sum(edge.num_steps / edge.num_leaves for edge in way) * unit + decode
+        for way in tree.ways()
+    }
+
+
+def _value_prices(
+    request: GenerationRequest, fork_steps: Mapping[str, int]
+) -> Iterator[tuple[str, float]]:
+    """For each parameter what one more of its values adds, in clips: the steps after its fork."""
+    settings = request.settings
+    for slot in request.slots:
+        fork = fork_steps.get(slot.kind, 0) if slot.fork_step is None else slot.fork_step
+        yield slot.name, 1 - fork * step_units(settings) / clip_units(settings)
 
 
 def _digest(document: object) -> str:

@@ -204,6 +204,10 @@ def validate_request(request: GenerationRequest, *, model_dir: Path | None = Non
                 f" prompt, but there is {request.prompt[start:end]!r}, or another slot.",
             )
         end_before = end
+        if slot.fork_step is not None:
+            _validate_range(
+                "fork_step", slot.fork_step, 0, request.settings.num_inference_steps - 1
+            )
     task = request.settings.task
     wanted = REFERENCE_COUNTS.get(task)
     if wanted is not None and len(request.references) != wanted:

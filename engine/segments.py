@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,22 @@ class LatentState:
     latents: torch.Tensor
     history: dict[str, Any] = field(default_factory=dict)
     rng: torch.Tensor | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all its tensors."""
+        tensors = {"latents": self.latents}
+        _flatten(self.history, "history", tensors)
+        return sum(tensor.nbytes for tensor in tensors.values())
+
+    def row(self, index: int) -> LatentState:
+        """One row of the batch as a state of its own, in memory of its own."""
+        shape = self.latents.shape
+        return LatentState(
+            step=self.step,
+            latents=self.latents[index : index + 1].clone(),
+            history=_merged([self.history], shape, lambda rows: rows[0][index : index + 1].clone()),
+        )
 
     def save(self, folder: Path) -> None:
         """Write `state.safetensors`, then `state.json`, which marks the state as whole."""
@@ -120,6 +137,25 @@ class SegmentScheduler:
         }
 
 
+def initial_state(pipeline: Any, *, generator: torch.Generator, **call: Any) -> LatentState:
+    """The state before the first step: the noise that the pipeline itself draws."""
+    return _run(pipeline, stop=0, state=None, generator=generator, call=call)
+
+
+def stack_states(states: Sequence[LatentState]) -> LatentState:
+    """The states, all at one step of equal schedules, as the rows of one state.
+
+    `rng` is kept of a single state only: rows would draw other noise together than alone.
+    """
+    if len(states) == 1:
+        return states[0]
+    return LatentState(
+        step=states[0].step,
+        latents=torch.cat([state.latents for state in states]),
+        history=_merged([state.history for state in states], states[0].latents.shape, torch.cat),
+    )
+
+
 def run_segment(
     pipeline: Any,
     *,
@@ -138,13 +174,27 @@ def run_segment(
         raise InvalidRequest(
             "segment", f"A segment must move on: it starts at {start}, ends at {stop}."
         )
+    return _run(pipeline, stop=stop, state=state, generator=generator, call=call)
+
+
+def _run(
+    pipeline: Any,
+    *,
+    stop: int,
+    state: LatentState | None,
+    generator: torch.Generator | None,
+    call: dict[str, Any],
+) -> LatentState:
     if state is not None:
         call["latents"] = state.latents
         if generator is not None and state.rng is not None:
             generator.set_state(state.rng)
     inner = pipeline.scheduler
     proxy = SegmentScheduler(
-        copy.copy(inner), start=start, stop=stop, history=state.history if state else {}
+        _own_copy(inner),
+        start=state.step if state else 0,
+        stop=stop,
+        history=state.history if state else {},
     )
     pipeline.scheduler = proxy
     try:
@@ -159,6 +209,14 @@ def run_segment(
     )
 
 
+def _own_copy(scheduler: Any) -> Any:
+    """A copy that steps without a trace in the original: schedulers write into their lists."""
+    own = copy.copy(scheduler)
+    for name, value in vars(scheduler).items():
+        setattr(own, name, copy.copy(value))
+    return own
+
+
 def _differs(left: Any, right: Any) -> bool:
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         return left.shape != right.shape or not torch.equal(left, right)
@@ -167,6 +225,22 @@ def _differs(left: Any, right: Any) -> bool:
             _differs(a, b) for a, b in zip(left, right, strict=True)
         )
     return type(left) is not type(right) or bool(left != right)
+
+
+def _merged(
+    values: Sequence[Any],
+    shape: torch.Size,
+    merge: Callable[[list[torch.Tensor]], torch.Tensor],
+) -> Any:
+    """Histories as one: what has a row per latent is merged, the rest is equal in all of them."""
+    first = values[0]
+    if isinstance(first, torch.Tensor) and first.shape == shape:
+        return merge(list(values))
+    if isinstance(first, dict):
+        return {name: _merged([each[name] for each in values], shape, merge) for name in first}
+    if isinstance(first, list):
+        return [_merged(items, shape, merge) for items in zip(*values, strict=True)]
+    return first
 
 
 def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:

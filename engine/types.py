@@ -39,27 +39,70 @@ class QualityProfile(StrEnum):
     DRAFT = "draft"
 
 
+class StemConditioning(StrEnum):
+    """Candidates for what variants are conditioned on where they still share their steps."""
+
+    WORDS_REMOVED = "words_removed"  # the prompt without the words that differ
+    MEAN_EMBEDDING = "mean_embedding"  # the mean of the variants' embeddings
+    CONTROL = "control"  # the first variant's prompt
+
+
+class StepCacheMethod(StrEnum):
+    FIRST_BLOCK = "first_block"  # skip a forward while its first block's output hardly changes
+    MAG = "mag"  # skip by the model's measured change from step to step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepCachePolicy:
+    """What one run may skip between its steps: approximate, so never in `exact`.
+
+    `method` is a step cache of diffusers with its own `threshold`; MagCache also needs
+    `mag_ratios`, measured on the model, and skips at most `max_skip_steps` in a row. From the
+    fraction `hold_guidance_from` of the steps on, the difference between the conditional and
+    the unconditional prediction is held, and only the conditional one is computed.
+    """
+
+    method: StepCacheMethod | None = None
+    threshold: float = 0.05
+    max_skip_steps: int = 3
+    mag_ratios: tuple[float, ...] = ()
+    hold_guidance_from: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.method is StepCacheMethod.MAG and not self.mag_ratios:
+            raise InvalidRequest("mag_ratios", "MagCache needs the model's measured mag_ratios.")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptSlot:
     """Where a parameter's value stands in a prompt.
 
     `kind` is the parameter's kind ("geography", "audience", "backdrop", "text", "choice",
-    "asset"); `span` is (start, end) in characters, so `prompt[start:end] == value`.
+    "asset"); `span` is (start, end) in characters, so `prompt[start:end] == value`. From
+    `fork_step` on the denoising is conditioned on the value; None leaves that to the planner.
     """
 
     name: str
     kind: str
     value: str
     span: tuple[int, int]
+    fork_step: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "value": self.value, "span": list(self.span)}
+        data = {"name": self.name, "kind": self.kind, "value": self.value, "span": list(self.span)}
+        return data if self.fork_step is None else data | {"fork_step": self.fork_step}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PromptSlot:
         """Read what `to_dict` wrote."""
         start, end = data["span"]
-        return cls(name=data["name"], kind=data["kind"], value=data["value"], span=(start, end))
+        return cls(
+            name=data["name"],
+            kind=data["kind"],
+            value=data["value"],
+            span=(start, end),
+            fork_step=data.get("fork_step"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +162,14 @@ class GenerationRequest:
     slots: tuple[PromptSlot, ...] = ()
     references: tuple[Path, ...] = ()
 
+    def slot_values(self) -> dict[str, str]:
+        """Values by slot name; a name that stands twice (once in capitals, say) has both."""
+        values: dict[str, str] = {}
+        for slot in self.slots:
+            known = values.get(slot.name)
+            values[slot.name] = slot.value if known is None else f"{known}\x1f{slot.value}"
+        return values
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageSeconds:
@@ -135,13 +186,18 @@ class StageSeconds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationResult:
-    """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3)."""
+    """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3).
+
+    `forwards_computed` and `seconds` are what this render took: its own part and its share of
+    what was computed for several renders at once. `work_units` prices the forwards and the decode.
+    """
 
     request_id: str
     frames: NDArray[np.uint8]
     fps: int
     seconds: StageSeconds
-    forwards_computed: int
+    forwards_computed: float
+    work_units: float = 0.0
     provenance: dict[str, Any] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a model family: load, encode, denoise, decode; and the steps they share.
+"""What the engine asks of a model family: load, encode, prepare, decode; and what they share.
 
 Tensor shapes: B batch, S text tokens, D text width, C latent channels, F frames, H and W pixels
 (in latents: H and W divided by the VAE's stride, F counted in latent frames).
@@ -7,7 +7,7 @@ Tensor shapes: B batch, S text tokens, D text width, C latent channels, F frames
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,9 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from engine.checkpoint import check_checkpoint
-from engine.errors import CheckpointError, GenerationCancelled, NonFiniteOutput
+from engine.errors import CheckpointError, NonFiniteOutput, OutOfMemory
 from engine.registry import ModelSpec
 from engine.types import GenerationRequest
-
-# Called after each step with the number of steps done; True asks to stop.
-StepCallback = Callable[[int], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +36,18 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditioning:
-    """What a prompt became: embeddings (1, S, D); the negative one only where guidance needs it."""
+    """What prompts became: embeddings (B, S, D), negative ones only where guidance needs them."""
 
     prompt_embeds: torch.Tensor
     negative_prompt_embeds: torch.Tensor | None
+
+    def row(self, index: int) -> Conditioning:
+        """The conditioning of one row of the batch."""
+        negative = self.negative_prompt_embeds
+        return Conditioning(
+            prompt_embeds=self.prompt_embeds[index : index + 1],
+            negative_prompt_embeds=None if negative is None else negative[index : index + 1],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +72,15 @@ class ModelRunner(Protocol):
         """Load the checkpoint; CheckpointError where that is impossible."""
         ...
 
-    def encode(self, request: GenerationRequest) -> Conditioning:
-        """Run the text encoder."""
+    def encode(self, text: str) -> torch.Tensor:
+        """Run the text encoder on one prompt, positive or negative; embedding (1, S, D)."""
         ...
 
     def prepare(self, request: GenerationRequest, conditioning: Conditioning) -> PipelineCall:
-        """Choose the task's pipeline and put its arguments together, reference images included."""
+        """Choose the task's pipeline and put its arguments together, reference images included.
+
+        The conditioning may hold several prompts of requests that differ in nothing else.
+        """
         ...
 
     def decode(self, latents: torch.Tensor) -> NDArray[np.uint8]:
@@ -114,44 +122,26 @@ def load_pipeline(spec: ModelSpec, folder: Path, placement: Placement) -> Any:
     return pipeline
 
 
-def denoise(
-    call: PipelineCall, request: GenerationRequest, on_step: StepCallback | None = None
-) -> torch.Tensor:
-    """Run the pipeline's own loop over all steps; latents (1, C, F, H, W) float32.
-
-    The noise comes from a CPU generator, so a seed means the same on every device. A stop asked
-    by `on_step` ends the loop through diffusers' own `_interrupt` and raises GenerationCancelled.
-    """
-    generator = torch.Generator("cpu").manual_seed(request.seed)
-    stopped_at: int | None = None
-
-    def on_step_end(
-        pipeline: Any, index: int, timestep: torch.Tensor, tensors: dict[str, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        nonlocal stopped_at
-        if on_step is not None and on_step(index + 1):
-            stopped_at = index + 1
-            pipeline._interrupt = True
-        return tensors
-
-    latents: torch.Tensor = call.pipeline(
-        **call.arguments,
-        generator=generator,
-        output_type="latent",
-        return_dict=False,
-        callback_on_step_end=on_step_end,
-    )[0]
-    if stopped_at is not None:
-        raise GenerationCancelled(request.request_id, stopped_at)
-    return latents
-
-
 def refuse_non_finite(
     tensor: torch.Tensor, *, folder: Path, stage: str, dtype: torch.dtype
 ) -> None:
     """Raise NonFiniteOutput where a stage computed NaN or infinity."""
     if not bool(torch.isfinite(tensor).all()):
         raise NonFiniteOutput(folder, stage=stage, dtype=str(dtype).removeprefix("torch."))
+
+
+@contextmanager
+def memory_errors(device: torch.device) -> Iterator[None]:
+    """Turn each library's way to say "no memory" into OutOfMemory."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise OutOfMemory(str(device), str(error).partition("\n")[0]) from error
+    except RuntimeError as error:
+        # torch's CPU allocator raises a plain RuntimeError; its name is in the message.
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise OutOfMemory(str(device), str(error).partition("\n")[0]) from error
 
 
 def _refuse_partial_weights(pipeline: Any, folder: Path) -> None:

@@ -39,18 +39,15 @@ class WanRunner:
         return cls(spec, folder, placement, load_pipeline(spec, folder, placement))
 
     @torch.no_grad()
-    def encode(self, request: GenerationRequest) -> Conditioning:
-        """Run the text encoder on the prompt and, where guidance needs it, the negative prompt."""
-        prompt_embeds, negative_prompt_embeds = self._main.encode_prompt(
-            prompt=request.prompt,
-            negative_prompt=request.negative_prompt,
-            do_classifier_free_guidance=request.settings.guidance_scale > 1,
+    def encode(self, text: str) -> torch.Tensor:
+        """Run the text encoder on one prompt; the pipeline treats a negative one alike."""
+        embeds: torch.Tensor = self._main.encode_prompt(
+            prompt=text,
+            do_classifier_free_guidance=False,
             max_sequence_length=self._spec.max_sequence_length,
             device=self.placement.device,
-        )
-        return Conditioning(
-            prompt_embeds=prompt_embeds, negative_prompt_embeds=negative_prompt_embeds
-        )
+        )[0]
+        return embeds
 
     def prepare(self, request: GenerationRequest, conditioning: Conditioning) -> PipelineCall:
         """Choose the task's pipeline and put its arguments together."""

@@ -13,9 +13,10 @@ from app.services.expansion import expand
 from app.services.quotes import QuoteValue, cost_micros, estimate
 from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec, SpecParameter, SpecSettings
 from app.services.variants import VariantFactory
-from engine.plan import calibrate, clip_units, plan
+from engine.plan import calibrate, plan
 from engine.registry import default_settings
 from engine.types import GenerationRequest, QualityProfile, StageSeconds
+from engine.units import clip_units
 
 TEXT = "a red sneaker on {{ backdrop }}, {{ geography }}, for {{ audience }}"
 RATE = 100
@@ -69,11 +70,18 @@ def test_twelve_different_variants_cost_twelve_clips_alone() -> None:
 
 
 def test_the_same_prompt_twice_is_paid_once() -> None:
-    spec = make_spec()
+    spec = make_spec(profile="exact")
     requests = list(make_requests(spec))
     value = estimate(spec, requests + requests, rate_micros_per_unit=RATE, currency="USD")
     assert value.variant_count == 24
     assert value.full_units == pytest.approx(2 * value.shared_units)
+
+
+def test_weaker_promises_share_more_steps_and_cost_less() -> None:
+    prices = quote(make_spec(profile="draft")).details["profiles"]
+    units = [prices[name]["units"] for name in ("draft", "consistent", "faithful", "exact")]
+    assert units == sorted(units)
+    assert units[0] < units[-1]
 
 
 def test_each_parameter_and_each_profile_has_its_price() -> None:
@@ -85,7 +93,7 @@ def test_each_parameter_and_each_profile_has_its_price() -> None:
 
 
 def test_a_batch_larger_than_a_chunk_is_the_sum_of_its_chunks() -> None:
-    spec = make_spec(geographies=[f"city {number}" for number in range(1_000)])
+    spec = make_spec(geographies=[f"city {number}" for number in range(1_000)], profile="exact")
     # The last variants repeat the first, in another chunk and so in another group.
     requests = list(make_requests(spec))
     requests[-12:] = requests[:12]
@@ -133,6 +141,7 @@ def test_a_batch_without_variants_is_refused() -> None:
 
 def test_ten_thousand_variants_are_priced_in_about_a_second_per_thousand() -> None:
     spec = make_spec(geographies=[f"city {number}" for number in range(1_667)])
-    started = time.perf_counter()
+    # Time of this process, so that a busy machine does not count.
+    started = time.process_time()
     assert quote(spec).variant_count == 10_002
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

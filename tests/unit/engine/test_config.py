@@ -17,7 +17,14 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_empty_variables_count_as_unset() -> None:
-    names = ("ADLOOM_DEVICE", "ADLOOM_DTYPE", "ADLOOM_MODEL_DIR", "ADLOOM_TORCH_THREADS")
+    names = (
+        "ADLOOM_DEVICE",
+        "ADLOOM_DTYPE",
+        "ADLOOM_MODEL_DIR",
+        "ADLOOM_TORCH_THREADS",
+        "ADLOOM_BATCH_SIZE",
+        "ADLOOM_CACHE_MB",
+    )
     assert EngineConfig.from_environment(dict.fromkeys(names, "")) == EngineConfig()
 
 
@@ -28,10 +35,17 @@ def test_every_variable_is_read() -> None:
             "ADLOOM_DTYPE": "float16",
             "ADLOOM_MODEL_DIR": "/models",
             "ADLOOM_TORCH_THREADS": "3",
+            "ADLOOM_BATCH_SIZE": "16",
+            "ADLOOM_CACHE_MB": "0",
         }
     )
     expected = EngineConfig(
-        device="cuda:1", dtype="float16", model_dir=Path("/models"), torch_threads=3
+        device="cuda:1",
+        dtype="float16",
+        model_dir=Path("/models"),
+        torch_threads=3,
+        batch_size=16,
+        cache_bytes=0,
     )
     assert config == expected
 
@@ -43,6 +57,8 @@ def test_every_variable_is_read() -> None:
         ("ADLOOM_TORCH_THREADS", "0"),
         ("ADLOOM_TORCH_THREADS", "-2"),
         ("ADLOOM_TORCH_THREADS", "two"),
+        ("ADLOOM_BATCH_SIZE", "0"),
+        ("ADLOOM_CACHE_MB", "-1"),
     ],
 )
 def test_a_value_that_cannot_be_used_names_its_variable(variable: str, value: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -227,7 +228,8 @@ def test_equal_pixels_are_rendered_once(engine: Engine, make_request: MakeReques
     assert isinstance(original, GenerationResult)
     assert isinstance(copy, GenerationResult)
     np.testing.assert_array_equal(copy.frames, original.frames)
-    assert {progress.request_id for progress in steps} == {"r0", "r1"}
+    # Whoever waits for the same render hears of its steps, and each of them once.
+    assert Counter(progress.request_id for progress in steps) == {"r0": 2, "r1": 2, "r2": 2}
     assert (copy.fps, copy.forwards_computed) == (24, 0)
     assert copy.provenance["reused_from"] == "r0"
     assert "reused_from" not in original.provenance
@@ -347,10 +349,10 @@ def test_running_out_of_memory_is_said_and_may_be_retried(
     engine: Engine, make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The allocator's own error, raised by asking for more than any machine has.
-    def too_much(*_: object) -> None:
+    def too_much(*_: object, **__: object) -> None:
         torch.empty(2**50)
 
-    monkeypatch.setattr("engine.engine.denoise", too_much)
+    monkeypatch.setattr("engine.edge_runner.run_segment", too_much)
     failure = _only_failure(engine, make_request())
     assert (failure.code, failure.is_retryable) == ("out_of_memory", True)
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from engine.errors import InvalidRequest
-from engine.plan import affinity_key, calibrate, clip_units, estimate_seconds, plan, stem
+from engine.plan import affinity_key, calibrate, estimate_seconds, plan, stem
 from engine.registry import default_settings
 from engine.types import GenerationRequest, GenerationTask, PromptSlot, StageSeconds
+from engine.units import clip_units
 
 MakeRequest = Callable[..., GenerationRequest]
 

@@ -18,7 +18,7 @@ from diffusers import (
 )
 
 from engine.errors import InvalidRequest
-from engine.segments import LatentState, run_segment
+from engine.segments import LatentState, initial_state, run_segment, stack_states
 from tests.checkpoints import random_model_dir
 
 STEPS = 6
@@ -87,7 +87,7 @@ def test_a_saved_state_is_continued_in_another_process(solver: str, tmp_path: Pa
 import torch
 from pathlib import Path
 from diffusers import WanPipeline
-from engine.segments import LatentState, run_segment
+from engine.segments import LatentState, initial_state, run_segment, stack_states
 from tests.unit.engine.test_segments import CALL, SOLVERS
 torch.set_num_threads(1)
 pipeline = WanPipeline.from_pretrained({str(random_model_dir() / "tiny")!r})
@@ -114,6 +114,49 @@ def test_a_running_generation_continues_with_another_prompt() -> None:
     blue = run_segment(pipeline, stop=STEPS, state=stem, prompt="a blue car", **CALL)
     assert not torch.equal(red.latents, blue.latents)
     assert stem.step == 2
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_rows_of_a_batch_go_on_from_their_own_states(solver: str) -> None:
+    pipeline = _pipeline(solver)
+    prompts = ["a red car", "a blue mug"]
+    alone = [
+        run_segment(pipeline, stop=3, generator=_noise(), prompt=prompt, **CALL)
+        for prompt in prompts
+    ]
+    together = run_segment(pipeline, stop=STEPS, state=stack_states(alone), prompt=prompts, **CALL)
+    for row, (state, prompt) in enumerate(zip(alone, prompts, strict=True)):
+        expected = run_segment(pipeline, stop=STEPS, state=state, prompt=prompt, **CALL)
+        end = together.row(row)
+        assert end.latents.shape == expected.latents.shape
+        torch.testing.assert_close(end.latents, expected.latents, atol=1e-4, rtol=1e-4)
+        assert end.size_bytes == expected.size_bytes
+    assert not torch.allclose(together.row(0).latents, together.row(1).latents, atol=1e-3)
+
+
+def test_a_row_is_the_state_that_was_stacked() -> None:
+    pipeline = _pipeline("unipc")
+    states = [
+        run_segment(pipeline, stop=3, generator=_noise(), prompt=prompt, **CALL)
+        for prompt in ("a red car", "a blue mug")
+    ]
+    for row, state in enumerate(states):
+        again = stack_states(states).row(row)
+        assert torch.equal(again.latents, state.latents)
+        ends = [
+            run_segment(pipeline, stop=STEPS, state=each, prompt="a cup", **CALL)
+            for each in (again, state)
+        ]
+        assert torch.equal(ends[0].latents, ends[1].latents)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_run_from_its_noise_equals_the_uncut_run_bit_for_bit(solver: str) -> None:
+    pipeline = _pipeline(solver)
+    noise = initial_state(pipeline, generator=_noise(), prompt="a cup", **CALL)
+    assert noise.step == 0
+    end = run_segment(pipeline, stop=STEPS, state=noise, prompt="a red car", **CALL)
+    assert torch.equal(end.latents, _uncut(pipeline, "a red car"))
 
 
 def test_the_pipeline_keeps_its_own_noise_scheduler() -> None:

@@ -1,0 +1,138 @@
+"""What running the edges of a tree took, and what each result says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.caching.steps import ForwardTally
+from engine.segments import LatentState
+from engine.tree import DenoisingTree, Edge
+from engine.types import GenerationRequest, RenderSettings
+
+
+@dataclass(kw_only=True)
+class Branch:
+    """An edge being run: `texts` condition it, `state` stands at its end while it is needed.
+
+    Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind.
+    """
+
+    edge: Edge
+    parent: Branch | None
+    requests: Sequence[GenerationRequest]
+    texts: tuple[str, ...]
+    children: list[Branch] = field(default_factory=list)
+    state: LatentState | None = None
+    num_waiting: int = 0
+    batch_size: int = 0
+    text_seconds: float = 0.0
+    denoise_seconds: float = 0.0
+    computed: float = 0.0
+    saved: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def way(self) -> list[Branch]:
+        """The branches from the first step to this one."""
+        before = [] if self.parent is None else self.parent.way
+        return [*before, self]
+
+    @property
+    def key(self) -> tuple[tuple[int, tuple[str, ...]], ...]:
+        """What decides the state at its end within a family: the texts up to here."""
+        return tuple((branch.edge.stop, branch.texts) for branch in self.way)
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.children
+
+    def note(self, *, seconds: float, tally: ForwardTally, batch_size: int) -> None:
+        """Take this row's part of what its batch took."""
+        self.batch_size = batch_size
+        self.denoise_seconds = seconds / batch_size
+        self.computed = tally.computed / batch_size
+        self.saved = {kind: rows / batch_size for kind, rows in tally.saved.items()}
+
+    def release_parent(self) -> None:
+        """Drop the parent's state when no sibling needs it any more."""
+        if self.parent is not None:
+            self.parent.num_waiting -= 1
+            if not self.parent.num_waiting:
+                self.parent.state = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What one render took: its own part, and an equal part with the others of what they shared."""
+
+    text_seconds: float
+    denoise_seconds: float
+    computed: float
+    saved: Mapping[str, float]
+    edges: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, leaf: Branch) -> Account:
+        """Add up the way to a leaf; `computed` and `saved` make the forwards of a run alone."""
+        saved: dict[str, float] = {}
+        text_seconds = denoise_seconds = computed = 0.0
+        for branch in leaf.way:
+            others = branch.edge.num_leaves
+            text_seconds += branch.text_seconds / others
+            denoise_seconds += branch.denoise_seconds / others
+            computed += branch.computed / others
+            shared = {"shared_prefix": branch.computed * (others - 1) / others}
+            for kind, count in (shared | branch.saved).items():
+                saved[kind] = saved.get(kind, 0.0) + count
+        return cls(
+            text_seconds=text_seconds,
+            denoise_seconds=denoise_seconds,
+            computed=computed,
+            saved={kind: round(count, 4) for kind, count in saved.items() if count},
+            edges=[_edge_facts(branch) for branch in leaf.way],
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing was shared, batched or spared: the bits are those of a plain run."""
+        return len(self.edges) == 1 and self.edges[0]["batch"] == 1 and not self.saved
+
+
+def grow(
+    tree: DenoisingTree, requests: Mapping[str, GenerationRequest], texts: Sequence[tuple[str, ...]]
+) -> list[Branch]:
+    """The branches of a tree and their texts, in the order of its edges."""
+    branches: list[Branch] = []
+    for edge, edge_texts in zip(tree.edges, texts, strict=True):
+        parent = None if edge.parent is None else branches[edge.parent]
+        branch = Branch(
+            edge=edge,
+            parent=parent,
+            requests=[requests[member] for member in edge.members],
+            texts=edge_texts,
+        )
+        if parent is not None:
+            parent.children.append(branch)
+            parent.num_waiting += 1
+        branches.append(branch)
+    return branches
+
+
+def full_forwards(settings: RenderSettings, num_steps: int | None = None) -> int:
+    """Forwards of so many steps (all of them by default) with nothing spared."""
+    steps = settings.num_inference_steps if num_steps is None else num_steps
+    return steps * settings.forwards_per_step
+
+
+def _edge_facts(branch: Branch) -> dict[str, Any]:
+    edge = branch.edge
+    return {
+        "start": edge.start,
+        "stop": edge.stop,
+        "fixed": [name for name, _ in edge.fixed],
+        "texts": list(branch.texts),
+        "leaves": edge.num_leaves,
+        "batch": branch.batch_size,
+        "from_cache": not branch.batch_size,
+    }

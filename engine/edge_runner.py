@@ -1,0 +1,198 @@
+"""Runs edges of a denoising tree as rows of one batch, and decodes what stands at its leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.branches import Account, Branch, full_forwards
+from engine.caching.shared import SharedCache
+from engine.caching.steps import SegmentPlace, spared_forwards
+from engine.pipelines.base import Conditioning, ModelRunner
+from engine.segments import LatentState, initial_state, run_segment, stack_states
+from engine.types import (
+    GenerationRequest,
+    GenerationResult,
+    QualityProfile,
+    RenderSettings,
+    StageSeconds,
+    StepCachePolicy,
+)
+from engine.units import decode_units, step_units
+from engine.watching import Watch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model in memory, and the fingerprint of the weights it was loaded from."""
+
+    runner: ModelRunner
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeRunner:
+    """Runs the edges of one family's tree.
+
+    `key` is the family's affinity key; `step_cache` holds for profiles other than `exact`.
+    """
+
+    model: LoadedModel
+    cache: SharedCache
+    key: str
+    settings: RenderSettings
+    step_cache: StepCachePolicy | None
+
+    @property
+    def policy(self) -> StepCachePolicy | None:
+        return None if self.settings.profile is QualityProfile.EXACT else self.step_cache
+
+    def recall(self, branch: Branch) -> bool:
+        """Take the state at the end of a shared edge from the cache, if it is there."""
+        if branch.is_leaf:
+            return False
+        branch.state = self.cache.get("states", self._state_key(branch))
+        if branch.state is not None:
+            branch.saved["state_cache"] = full_forwards(self.settings, branch.edge.num_steps)
+        return branch.state is not None
+
+    def denoise(self, batch: Sequence[Branch], watch: Watch) -> None:
+        """Run the edges as the rows of one batch; no states when nobody wants them any more."""
+        edge = batch[0].edge
+        conditioning = self._condition(batch)
+        started = self.now()
+        call = self.model.runner.prepare(batch[0].requests[0], conditioning)
+        state, generator = self._begin(batch, conditioning)
+        place = SegmentPlace(
+            start=edge.start,
+            stop=edge.stop,
+            num_steps=self.settings.num_inference_steps,
+            row_parents=_row_parents(batch),
+        )
+
+        def on_step_end(
+            pipeline: Any, index: int, timestep: torch.Tensor, tensors: dict[str, torch.Tensor]
+        ) -> dict[str, torch.Tensor]:
+            step = edge.start + index + 1
+            wanted = [watch.after_step(branch.requests, step) for branch in batch]
+            pipeline._interrupt = not any(wanted)
+            return tensors
+
+        with spared_forwards(call.pipeline, place, policy=self.policy) as tally:
+            end = run_segment(
+                call.pipeline,
+                stop=edge.stop,
+                state=state,
+                generator=generator,
+                callback_on_step_end=on_step_end,
+                **call.arguments,
+            )
+            is_interrupted = call.pipeline.interrupt
+        if is_interrupted:
+            return
+        seconds = self.now() - started
+        for row, branch in enumerate(batch):
+            branch.state = end if len(batch) == 1 else end.row(row)
+            branch.note(seconds=seconds, tally=tally, batch_size=len(batch))
+            if not branch.is_leaf:
+                key = self._state_key(branch)
+                self.cache.put("states", key, branch.state, size_bytes=branch.state.size_bytes)
+
+    def decode(self, leaf: Branch, request: GenerationRequest) -> GenerationResult:
+        """The frames at the end of a leaf, with what they took."""
+        assert leaf.state is not None
+        started = self.now()
+        frames = self.model.runner.decode(leaf.state.latents)
+        account = Account.of(leaf)
+        settings = request.settings
+        forward_units = step_units(settings) / settings.forwards_per_step
+        return GenerationResult(
+            request_id=request.request_id,
+            frames=frames,
+            fps=settings.fps,
+            seconds=StageSeconds(
+                text=account.text_seconds,
+                denoise=account.denoise_seconds,
+                decode=self.now() - started,
+            ),
+            forwards_computed=account.computed,
+            work_units=account.computed * forward_units + decode_units(settings),
+            provenance={
+                "rendered_as": str(QualityProfile.EXACT if account.is_exact else settings.profile),
+                "edges": account.edges,
+                "forwards": {"computed": round(account.computed, 4), "saved": account.saved},
+            },
+        )
+
+    def now(self) -> float:
+        # A GPU works behind the program's back: its queue must be empty for a stage to be over.
+        if self.model.runner.placement.device.type == "cuda":
+            torch.cuda.synchronize(self.model.runner.placement.device)
+        return time.perf_counter()
+
+    def _condition(self, batch: Sequence[Branch]) -> Conditioning:
+        """The embeddings of all rows; an edge with several texts has their mean."""
+        started = self.now()
+        rows: list[torch.Tensor] = []
+        for branch in batch:
+            embeds = [self._embed(text) for text in branch.texts]
+            rows.append(embeds[0] if len(embeds) == 1 else torch.stack(embeds).mean(dim=0))
+        negative = None
+        if self.settings.guidance_scale > 1:
+            negative = self._embed(batch[0].requests[0].negative_prompt)
+        for branch in batch:
+            branch.text_seconds = (self.now() - started) / len(batch)
+        if len(batch) == 1:
+            return Conditioning(prompt_embeds=rows[0], negative_prompt_embeds=negative)
+        return Conditioning(
+            prompt_embeds=torch.cat(rows),
+            negative_prompt_embeds=None if negative is None else negative.repeat(len(batch), 1, 1),
+        )
+
+    def _embed(self, text: str) -> torch.Tensor:
+        runner = self.model.runner
+        key = (self.model.fingerprint, runner.placement.dtype, text)
+        embeds: torch.Tensor | None = self.cache.get("texts", key)
+        if embeds is None:
+            embeds = runner.encode(text)
+            self.cache.put("texts", key, embeds, size_bytes=embeds.nbytes)
+        return embeds
+
+    def _begin(
+        self, batch: Sequence[Branch], conditioning: Conditioning
+    ) -> tuple[LatentState | None, torch.Generator | None]:
+        """Where the rows start: at their parents' states, or all at the seed's noise.
+
+        The noise comes from a CPU generator, so a seed means the same on every device.
+        """
+        states = [branch.parent.state for branch in batch if branch.parent is not None]
+        if states:
+            return stack_states([state for state in states if state is not None]), None
+        request = batch[0].requests[0]
+        generator = torch.Generator("cpu").manual_seed(request.seed)
+        if len(batch) == 1:
+            return None, generator
+        alone = self.model.runner.prepare(request, conditioning.row(0))
+        noise = initial_state(alone.pipeline, generator=generator, **alone.arguments)
+        return stack_states([noise] * len(batch)), None
+
+    def _state_key(self, branch: Branch) -> tuple[Any, ...]:
+        runner = self.model.runner
+        return (
+            self.model.fingerprint,
+            runner.placement.dtype,
+            runner.solver,
+            self.key,
+            self.policy,
+            branch.key,
+        )
+
+
+def _row_parents(batch: Sequence[Branch]) -> list[int]:
+    """For each row the first row that starts from the same state."""
+    firsts: dict[int, int] = {}
+    return [firsts.setdefault(id(branch.parent), row) for row, branch in enumerate(batch)]
