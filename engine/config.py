@@ -64,6 +64,13 @@ class EngineConfig:
         )
 
 
+def train_dir(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Where training keeps caches and states (ADLOOM_TRAIN_DIR); None when it is unset."""
+    source = os.environ if environ is None else environ
+    folder = source.get("ADLOOM_TRAIN_DIR", "")
+    return Path(folder).expanduser() if folder else None
+
+
 def _count(source: Mapping[str, str], name: str, noun: str, *, lowest: int = 1) -> int | None:
     text = source.get(name, "")
     if not text:

@@ -61,6 +61,48 @@ def test_every_file_that_the_readme_names_exists() -> None:
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
+def test_one_file_of_each_package_reads_the_environment() -> None:
+    readers = {
+        str(path.relative_to(ROOT))
+        for folder in ("app", "workers", "engine")
+        for path in (ROOT / folder).rglob("*.py")
+        if reads_environment(path.read_text())
+    }
+    # The command line hands the environment on as a whole, without looking into it.
+    assert readers == {"app/config.py", "app/cli/options.py", "engine/config.py"}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_read"),
+    [
+        ("os.environ.get('ADLOOM_X')", True),
+        ("os.environ['ADLOOM_X']", True),
+        ("os.getenv('ADLOOM_X')", True),
+        ("source = os.environ if given is None else given", True),
+        ("os.environ.setdefault('TORCHINDUCTOR_CACHE_DIR', folder)", False),
+        ("os.environ['TOKENIZERS_PARALLELISM'] = 'false'", False),
+    ],
+)
+def test_the_search_for_readers_tells_reads_from_writes(code: str, is_read: bool) -> None:
+    assert reads_environment(code) is is_read
+
+
+def reads_environment(source: str) -> bool:
+    """Whether it takes anything from the environment; setting a library's variable is no read."""
+    tree = ast.parse(source)
+    written = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr == "setdefault")
+        or (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+    }
+    return any(
+        ast.unparse(node) in ("os.environ", "os.getenv") and id(node) not in written
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+    )
+
+
 def test_only_the_jobs_service_writes_the_state_of_a_render_job() -> None:
     writers = {
         str(path.relative_to(ROOT))

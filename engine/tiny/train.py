@@ -6,12 +6,12 @@ lets its learning rates run out on a copy; later training continues from the ori
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 import torch
 
+from engine.config import train_dir
 from engine.tiny.classifier import train_judge
 from engine.tiny.clips import ClipCache
 from engine.tiny.export import export
@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument(
         "--train-dir",
         type=Path,
-        default=os.environ.get("ADLOOM_TRAIN_DIR"),
+        default=train_dir(),
         help="folder for caches, states, logs and sheets",
     )
     parser.add_argument("--minutes", type=float, help="stop after this time; the state is kept")
@@ -80,7 +80,7 @@ def main() -> int:
     if options.train_dir is None:
         parser.error("name the folder for caches and states: --train-dir or ADLOOM_TRAIN_DIR")
     torch.set_num_threads(options.threads)
-    run, timer = RunFolder(Path(options.train_dir)), Timer(options.minutes)
+    run, timer = RunFolder(options.train_dir), Timer(options.minutes)
     try:
         if options.init_from is not None:
             restore(run, options.init_from)

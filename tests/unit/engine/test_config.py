@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import BUNDLED_MODEL_DIR, EngineConfig
+from engine.config import BUNDLED_MODEL_DIR, EngineConfig, train_dir
 from engine.errors import ConfigError
 
 
@@ -65,3 +65,9 @@ def test_a_value_that_cannot_be_used_names_its_variable(variable: str, value: st
     with pytest.raises(ConfigError, match=variable) as caught:
         EngineConfig.from_environment({variable: value})
     assert value in str(caught.value)
+
+
+def test_the_train_folder_is_read_and_an_empty_one_counts_as_unset() -> None:
+    assert train_dir({"ADLOOM_TRAIN_DIR": "/runs/tiny"}) == Path("/runs/tiny")
+    assert train_dir({"ADLOOM_TRAIN_DIR": ""}) is None
+    assert train_dir({}) is None
