@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from app.errors import InvalidInput, LimitExceeded
 from app.models import Campaign, PromptTemplate, Upload, Workspace
+from app.services import uploads
 from app.services.expanding import Source
-from app.services.prompts import parse_prompt
+from app.services.prompts import optional_names, parse_prompt
 from app.services.specs import BatchSpec
+from app.services.table_findings import TableError
 from app.services.variants import variant_count
+from app.storage import Storage
 from engine import registry
 from engine.errors import InvalidRequest
 from engine.types import GenerationRequest
@@ -48,6 +51,19 @@ def check_upload(upload: Upload, campaign: Campaign, spec: BatchSpec) -> None:
                 f"{upload.filename} has no column {column!r}; it has: {', '.join(upload.header)}.",
                 field=column,
             )
+
+
+def check_upload_values(
+    storage: Storage, upload: Upload, template: PromptTemplate, spec: BatchSpec
+) -> None:
+    """TableError naming each cell of the chosen columns that lacks a value or is too long."""
+    findings = uploads.check_values(
+        uploads.read_rows(storage, upload),
+        spec.columns,
+        optional=optional_names(template.text, template.negative_text),
+    )
+    if findings:
+        raise TableError(findings)
 
 
 def checked_count(spec: BatchSpec, workspace: Workspace) -> int:

@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
+from app.db import config_of
 from app.errors import Conflict, InvalidInput, ServiceUnavailable
 from app.models import (
     Batch,
@@ -26,11 +27,13 @@ from app.services import quotes
 from app.services.batch_checks import (
     check_placeholders,
     check_upload,
+    check_upload_values,
     checked_count,
     checked_requests,
 )
 from app.services.expanding import open_source
 from app.services.jobs import transition
+from app.services.planning import find_varying
 from app.services.progress import (
     UNSUCCESSFUL_STATES,
     FailureSummary,
@@ -41,6 +44,7 @@ from app.services.progress import (
 from app.services.scoping import get_in_workspace
 from app.services.specs import BatchSpec, check_settings
 from app.services.variant_views import VariantView, get_variant, list_variants
+from app.storage import storage_from_url
 from engine.errors import CheckpointError, InvalidRequest
 
 __all__ = [
@@ -84,7 +88,9 @@ def create_batch(
     check_placeholders(template, spec)
     check_settings(spec)
     if upload_id is not None:
-        check_upload(get_in_workspace(session, actor, Upload, upload_id), campaign, spec)
+        upload = get_in_workspace(session, actor, Upload, upload_id)
+        check_upload(upload, campaign, spec)
+        check_upload_values(storage_from_url(config_of(session)), upload, template, spec)
     workspace = session.get_one(Workspace, actor.workspace_id)
     total = checked_count(spec, workspace)
     try:
@@ -94,6 +100,7 @@ def create_batch(
             checked_requests(source),
             rate_micros_per_unit=workspace.rate_micros_per_unit,
             currency=workspace.currency,
+            varying=find_varying(spec, source.read_rows),
         )
     except CheckpointError as error:
         raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error

@@ -100,6 +100,14 @@ def parse_prompt(text: str) -> ParsedPrompt:
     return ParsedPrompt(source=source, placeholders=placeholders, body=checked.body)
 
 
+def optional_names(*texts: str) -> set[str]:
+    """Placeholders that may stay empty, because the prompt has a default or a condition."""
+    placeholders = [
+        item for text in texts if text.strip() for item in parse_prompt(text).placeholders
+    ]
+    return {item.name for item in placeholders} - {p.name for p in placeholders if p.is_required}
+
+
 def _placeholders(source: str, checked: CheckedTemplate) -> tuple[Placeholder, ...]:
     required = {item.name for item in checked.occurrences if item.is_required}
     first = {item.name: item for item in reversed(checked.occurrences)}

@@ -97,7 +97,9 @@ class Table:
             if lines.is_at_end:
                 message = "a double quote is opened here and never closed; close it or delete it"
                 raise fail("unclosed_quote", message, line=line)
-            if any(cell.strip(_BLANKS) for cell in cells):
+            # A lone empty cell differs from a blank line by its quotes alone.
+            is_quoted = len(cells) == 1 and lines.last.strip(_BLANKS)
+            if is_quoted or any(cell.strip(_BLANKS) for cell in cells):
                 yield line, cells
             elif reports_blanks:
                 self._repair("blank_row", "a blank row was skipped", line)
@@ -253,7 +255,7 @@ class _Lines:
     """The lines of a text, counted; a line without end is refused before it fills the memory."""
 
     def __init__(self, text: io.TextIOWrapper) -> None:
-        self.count = 0
+        self.count, self.last = 0, ""
         self.is_at_end = False
         self._text = text
 
@@ -266,6 +268,7 @@ class _Lines:
             self.is_at_end = True
             raise StopIteration
         self.count += 1
+        self.last = line
         if len(line) == MAX_LINE_LENGTH:
             message = f"this line has more than {MAX_LINE_LENGTH:,} characters; is this a CSV?"
             raise fail("long_line", message, line=self.count)

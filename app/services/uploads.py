@@ -21,7 +21,7 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput, LimitExceeded
 from app.models import Upload
 from app.services.campaigns import CampaignDetails, get_campaign
-from app.services.prompts import MAX_VALUE_LENGTH, parse_prompt
+from app.services.prompts import MAX_VALUE_LENGTH, optional_names
 from app.services.scoping import get_in_workspace
 from app.services.table_dialect import Dialect, normalise_name
 from app.services.table_findings import FindingLog, Severity, TableError, TableFinding
@@ -220,7 +220,8 @@ def _check(file: BinaryIO, details: CampaignDetails) -> tuple[Table, int, list[T
     table = open_table(file, expected=names)
     columns = map_columns(table.header, names)
     look = _HeaderLook(table.header)
-    found = check_values(look.watch(_named(table)), columns, optional=_optional(details))
+    optional = optional_names(details.template.text, details.template.negative_text)
+    found = check_values(look.watch(_named(table)), columns, optional=optional)
     typed = {item.name for item in details.parameters if item.values}
     findings = [
         *_check_header(table.header, columns, [n for n in names if n not in typed], look),
@@ -284,15 +285,6 @@ def _named(table: Table) -> Iterator[UploadRow]:
     for row in table.rows():
         cells = dict(zip(table.header, row.cells, strict=True))
         yield UploadRow(number=row.number, line=row.line, cells=cells)
-
-
-def _optional(details: CampaignDetails) -> set[str]:
-    """Placeholders that may stay empty, because the prompt has a default or a condition."""
-    template = details.template
-    texts = [text for text in (template.text, template.negative_text) if text.strip()]
-    placeholders = [item for text in texts for item in parse_prompt(text).placeholders]
-    required = {item.name for item in placeholders if item.is_required}
-    return {item.name for item in placeholders} - required
 
 
 def _clean_filename(filename: str) -> str:

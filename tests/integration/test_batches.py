@@ -27,6 +27,7 @@ from app.models import (
 from app.services import batches, completion, counters, expanding, leases, previews, uploads
 from app.services.leases import NewUsage
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
+from app.services.table_findings import TableError
 from app.storage import Storage
 from tests.factories import (
     SETTINGS,
@@ -236,6 +237,35 @@ class TestUpload:
         ]
         assert [view.variant.row_id for view in views] == ["r1", "r2", "r3"]
         assert views[1].variant.passthrough == {"sku": "A-2"}
+
+    def test_every_empty_cell_of_a_column_chosen_by_hand_is_named_at_once(
+        self, database: Database, actor: Actor, campaign: Campaign, storage: Storage
+    ) -> None:
+        table = "place,who,where\nparis,,a beach\ntokyo,kids,a meadow\noslo,kids,\n"
+        with database.workspace_scope(actor) as session:
+            upload = uploads.create_upload(
+                session,
+                actor,
+                storage,
+                campaign_id=campaign.id,
+                filename="rows.csv",
+                stream=io.BytesIO(table.encode()),
+            )
+        chosen = {"geography": "place", "audience": "who", "backdrop": "where"}
+        spec = make_spec(
+            parameters=tuple(
+                SpecParameter(name=name, kind=name, column=column)  # type: ignore[arg-type]
+                for name, column in chosen.items()
+            ),
+            mode=ExpansionMode.ZIP,
+            row_count=upload.row_count,
+        )
+        with pytest.raises(TableError) as caught, database.workspace_scope(actor) as session:
+            batches.create_batch(
+                session, actor, campaign_id=campaign.id, spec=spec, upload_id=upload.id
+            )
+        places = [(item.row, item.line, item.column) for item in caught.value.findings]
+        assert places == [(1, 2, "who"), (3, 4, "where")]
 
 
 class TestSteering:

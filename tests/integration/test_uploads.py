@@ -151,6 +151,16 @@ def test_every_missing_or_long_value_is_named_at_once_and_nothing_is_stored(
     assert error.field == "file"
 
 
+def test_a_quoted_empty_value_of_a_single_column_is_named_with_its_place(
+    database: Database, actor: Actor, storage: Storage
+) -> None:
+    campaign_id = make(database, actor, "a sneaker in {{ geography }}")
+    uploading = Uploading(database, actor, storage, campaign_id)
+    error = uploading.refused(b'geography\nParis\n\n""\n')
+    (finding,) = [item for item in error.findings if item.code == "missing_value"]
+    assert (finding.row, finding.line, finding.column) == (2, 4, "geography")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -235,6 +235,16 @@ def test_a_single_column_needs_no_delimiter() -> None:
     assert cells(rows) == [("Paris",), ("Rome",)]
 
 
+def test_a_quoted_empty_value_of_a_single_column_is_a_row_and_a_blank_line_is_not() -> None:
+    table, rows = read_text('geography\n""\n\nParis\n  \n"  "\n')
+    assert [(row.cells, row.number, row.line) for row in rows] == [
+        (("",), 1, 2),
+        (("Paris",), 2, 4),
+        (("",), 3, 6),
+    ]
+    assert "2 times" in found(table, "blank_row").message
+
+
 def test_a_workbook_is_refused_with_the_way_out() -> None:
     assert "CSV UTF-8" in refusal("workbook.csv").message
 
