@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from flask import Blueprint, Response, redirect, request, url_for
@@ -10,7 +12,7 @@ from flask.typing import ResponseReturnValue
 from app.auth import sign_in, sign_out
 from app.errors import AppError, Conflict, Unauthenticated
 from app.extensions import extensions
-from app.services import workspaces
+from app.services import passwords, workspaces
 from app.web.formatting import duration
 from app.web.scope import page
 
@@ -24,7 +26,7 @@ def setup() -> ResponseReturnValue:
     with extensions().database.system_scope() as session:
         if workspaces.has_any_workspace(session):
             return redirect(url_for("login.show"))
-    return page("login/setup.html", form={}, errors={})
+    return _setup_page(form={}, errors={})
 
 
 @blueprint.post("/setup")
@@ -45,13 +47,7 @@ def create() -> ResponseReturnValue:
             )
     except AppError as error:
         errors = {error.field or "form": error.message}
-        return page(
-            "login/setup.html",
-            status=error.status,
-            form=form,
-            errors=errors,
-            error=errors.get("form"),
-        )
+        return _setup_page(status=error.status, form=form, errors=errors)
     sign_in(user_id=owner.id, session_version=owner.session_version)
     return redirect(url_for("campaigns.index"))
 
@@ -94,6 +90,19 @@ def safe_target(target: str | None) -> str | None:
         return None
     parts = urlsplit(target)
     return None if parts.scheme or parts.netloc else target
+
+
+def _setup_page(
+    *, form: Mapping[str, str], errors: Mapping[str, str], status: int = HTTPStatus.OK
+) -> Response:
+    return page(
+        "login/setup.html",
+        status=status,
+        form=form,
+        errors=errors,
+        error=errors.get("form"),
+        min_password_length=passwords.MIN_LENGTH,
+    )
 
 
 def _refuse(email: str, message: str, status: int) -> Response:

@@ -9,7 +9,7 @@ from app.access import Role
 from app.config import Config
 from app.db import Database
 from app.models import User, Workspace
-from app.services import workspaces
+from app.services import passwords, workspaces
 from tests.web import PASSWORD, Browser, make_app, make_member
 
 SETUP = {
@@ -47,6 +47,15 @@ def test_set_up_creates_workspace_and_owner_and_signs_in(
     assert "Create your first campaign" in page.text
     with database.system_scope() as session:
         assert workspaces.has_any_workspace(session)
+
+
+def test_the_set_up_asks_for_as_long_a_password_as_the_service(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passwords, "MIN_LENGTH", 14)
+    text = browser.get("/setup").text
+    assert 'minlength="14"' in text
+    assert "At least 14 characters" in text
 
 
 def test_set_up_is_closed_once_there_is_a_workspace(browser: Browser) -> None:
