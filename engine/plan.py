@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -142,13 +142,15 @@ def plan(
     calibration: Calibration | None = None,
     max_group: int = 64,
     varying: Collection[str] = (),
+    fork_steps_of: Callable[[RenderSettings], Mapping[str, int]] | None = None,
 ) -> Plan:
     """Plan each family as a denoising tree, cut it into groups and price what each member takes.
 
     Groups hold at most `max_group` members, whole subtrees where possible. A group is priced as
     if its worker held nothing: edges that several groups share count in each. Equal sets of
     requests give equal plans. `varying` names parameters that have more values than these
-    requests show, so that the chunks of a large family share their stem.
+    requests show, so that the chunks of a large family share their stem. `fork_steps_of` says the
+    fork steps by parameter kind in place of `known_fork_steps`, for who has settled on them before.
     """
     if max_group < 1:
         raise InvalidRequest("max_group", f"max_group is {max_group}; choose 1 or more.")
@@ -158,7 +160,11 @@ def plan(
     groups: list[PlanGroup] = []
     prices: dict[str, float] = {}
     for key, family in families.items():
-        fork_steps = known_fork_steps(family[0].settings, calibration=calibration)
+        settings = family[0].settings
+        if fork_steps_of is None:
+            fork_steps: Mapping[str, int] = known_fork_steps(settings, calibration=calibration)
+        else:
+            fork_steps = fork_steps_of(settings)
         settled = settle_forks(family, fork_steps=fork_steps, varying=varying)
         groups += (_group(key, *each) for each in cut(settled, max_group=max_group))
         for name, price in _value_prices(family[0], fork_steps):

@@ -29,6 +29,7 @@ class Base(DeclarativeBase):
         list[Any]: JSONB,
         list[str]: JSONB,
         dict[str, str]: JSONB,
+        dict[str, int]: JSONB,
     }
 
 

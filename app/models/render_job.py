@@ -125,6 +125,8 @@ class RenderJob(Identified, Timestamped, WorkspaceScoped, Base):
     is_single: Mapped[bool] = mapped_column(default=False, server_default="false")
     work_units: Mapped[float]
     shared_units: Mapped[float]
+    # The planned way through the denoising tree: fork step by slot name, slots not named fork at 0.
+    fork_steps: Mapped[dict[str, int]] = mapped_column(default=dict, server_default="{}")
 
     lease_token: Mapped[int | None] = mapped_column(BigInteger)
     lease_worker: Mapped[str | None] = mapped_column(String(120))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -10,6 +11,7 @@ from sqlalchemy import Row
 
 from app.models import JobPurpose
 from app.services.variants import preview_key, preview_settings
+from engine.forks import with_fork_steps
 from engine.types import GenerationRequest, PromptSlot, RenderSettings
 
 AnyRow = Row[*tuple[Any, ...]]
@@ -33,10 +35,11 @@ class ClaimedJob:
     settings: RenderSettings
     work_units: float
     shared_units: float
+    fork_steps: Mapping[str, int]
 
     def to_request(self) -> GenerationRequest:
-        """The engine's request; its id is the job's id."""
-        return GenerationRequest(
+        """The engine's request on its planned way through the tree; its id is the job's id."""
+        request = GenerationRequest(
             request_id=str(self.job_id),
             prompt=self.prompt,
             negative_prompt=self.negative_prompt,
@@ -44,6 +47,7 @@ class ClaimedJob:
             seed=self.seed,
             settings=self.settings,
         )
+        return with_fork_steps(request, self.fork_steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,4 +88,5 @@ def claimed_job(row: AnyRow, *, number: int) -> ClaimedJob:
         settings=settings,
         work_units=row.work_units,
         shared_units=row.shared_units,
+        fork_steps=row.fork_steps,
     )

@@ -115,6 +115,7 @@ def _waiting_rows(session: Session, candidate: Candidate, *, limit: int) -> Sequ
             RenderJob.plan_order,
             RenderJob.work_units,
             RenderJob.shared_units,
+            RenderJob.fork_steps,
             Variant.id.label("variant_id"),
             Variant.prompt,
             Variant.negative_prompt,

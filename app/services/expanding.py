@@ -31,12 +31,14 @@ from app.services.completion import complete_if_done
 from app.services.copying import copy_rows
 from app.services.expansion import SourceRow, assign_columns
 from app.services.jobs import NewJob, copy_jobs
-from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec
+from app.services.planning import PlanTerms
+from app.services.progress import binding_quote
+from app.services.specs import CHUNK_SIZE, BatchSpec
 from app.services.variants import VariantDraft, VariantFactory, iterate_drafts
 from app.storage import storage_from_url
 from engine import registry
 from engine.errors import EngineError
-from engine.plan import plan
+from engine.plan import Plan
 from engine.types import RenderSettings
 
 _json = json.JSONEncoder(ensure_ascii=False).encode
@@ -171,18 +173,22 @@ def _write(session: Session, batch: Batch, drafts: Sequence[VariantDraft]) -> No
     )
     is_forced = bool(batch.spec.get("force_render"))
     artifacts = {} if is_forced else _find_artifacts(session, batch.workspace_id, drafts)
-    copy_jobs(session, [*_plan_jobs(batch, drafts, ids, artifacts)])
-
-
-def _plan_jobs(
-    batch: Batch,
-    drafts: Sequence[VariantDraft],
-    ids: Mapping[int, UUID],
-    artifacts: Mapping[str, UUID],
-) -> Iterator[NewJob]:
-    """A job per draft, placed in the group that one worker will claim as a whole."""
+    # The terms of the price are the terms of the work.
+    terms = PlanTerms.from_json(binding_quote(session, batch.id).details.get("plan", {}))
+    planned = terms.plan(draft.to_request() for draft in drafts)
     keys = {draft.ordinal: draft.variant_key for draft in drafts}
-    for group in plan((draft.to_request() for draft in drafts), max_group=MAX_GROUP).groups:
+    known_artifacts = {ordinal: artifacts.get(key) for ordinal, key in keys.items()}
+    copy_jobs(session, [*_jobs_of_plan(batch, planned, ids, known_artifacts)])
+
+
+def _jobs_of_plan(
+    batch: Batch,
+    planned: Plan,
+    ids: Mapping[int, UUID],
+    artifacts: Mapping[int, UUID | None],
+) -> Iterator[NewJob]:
+    """A job per variant (by ordinal), placed in the group that one worker will claim as a whole."""
+    for group in planned.groups:
         # A group never spans batches: two that plan alike would block each other's claims.
         group_key = f"{batch.id.hex}:{group.group_key}"
         for member in group.members:
@@ -197,7 +203,8 @@ def _plan_jobs(
                 plan_order=member.plan_order,
                 work_units=member.work_units,
                 shared_units=member.shared_units,
-                artifact_id=artifacts.get(keys[ordinal]),
+                fork_steps=member.fork_steps,
+                artifact_id=artifacts[ordinal],
             )
 
 

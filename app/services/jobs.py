@@ -5,6 +5,7 @@ A move takes the counters of the batch and the attempt of the job with it, in on
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -76,6 +77,7 @@ class NewJob:
     plan_order: int
     work_units: float
     shared_units: float
+    fork_steps: Mapping[str, int] = field(default_factory=dict)
     artifact_id: UUID | None = None
 
     @property
@@ -108,6 +110,8 @@ class Outcome:
 
 _NEW_COLUMNS = tuple(item.name for item in fields(NewJob))
 _new_row = attrgetter(*_NEW_COLUMNS)
+_FORK_STEPS_AT = _NEW_COLUMNS.index("fork_steps")
+_json = json.JSONEncoder(ensure_ascii=False).encode
 _USAGE_COLUMNS = (
     "id",
     "workspace_id",
@@ -138,7 +142,7 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
         session,
         "render_jobs",
         (*_NEW_COLUMNS, "state", "finished_at"),
-        ((*_new_row(job), job.state.value, now if job.artifact_id else None) for job in jobs),
+        ((*_copied(job), job.state.value, now if job.artifact_id else None) for job in jobs),
     )
     copy_rows(
         session,
@@ -213,6 +217,13 @@ def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> lis
     if moved:
         session.execute(insert(Usage), [_free_usage(job) for job in moved])
     return moved
+
+
+def _copied(job: NewJob) -> list[Any]:
+    """The values of _NEW_COLUMNS as COPY takes them."""
+    values = list(_new_row(job))
+    values[_FORK_STEPS_AT] = _json(job.fork_steps)
+    return values
 
 
 def _sources(to: JobState) -> set[JobState]:

@@ -109,6 +109,7 @@ def _plan_jobs(batch: Batch, drafts: list[VariantDraft], ids: dict[int, UUID]) -
             plan_order=member.plan_order,
             work_units=member.work_units,
             shared_units=member.shared_units,
+            fork_steps=member.fork_steps,
         )
         for group in plan(requests, max_group=MAX_GROUP).groups
         for member in group.members

@@ -7,14 +7,15 @@ prices exactly the groups that workers will claim.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
 from app.errors import InvalidInput
-from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec
-from engine.plan import Calibration, Plan, estimate_seconds, plan
+from app.services.planning import TermsBuilder
+from app.services.specs import CHUNK_SIZE, BatchSpec
+from engine.plan import Calibration, Plan, estimate_seconds
 from engine.types import GenerationRequest, QualityProfile, RenderSettings
 
 # Priced for every batch, beside its own profile.
@@ -31,8 +32,9 @@ class QuoteValue:
 
     `full_*` is what all variants cost alone, `shared_units` and `cost_micros` what the plan
     costs. `details` holds `unit_price_by_parameter` (one more value, in clips), `profiles`
-    (units and cost by profile) and `estimate_basis` (how `estimated_s`, on one worker, was
-    measured; both are None as long as nothing was measured).
+    (units and cost by profile), `estimate_basis` (how `estimated_s`, on one worker, was measured;
+    both are None as long as nothing was measured) and `plan` (the terms that the expansion keeps
+    to, `PlanTerms`).
     """
 
     variant_count: int
@@ -52,22 +54,23 @@ def estimate(
     *,
     rate_micros_per_unit: int,
     currency: str,
+    varying: Collection[str] = (),
     calibration: Calibration | None = None,
 ) -> QuoteValue:
     """Price a batch from all its requests, which are read once, in order.
 
-    InvalidInput when there is none.
+    `varying` names the parameters that have more than one value in the batch. InvalidInput when
+    there is no request.
     """
     own = spec.settings.profile
     profiles = tuple(dict.fromkeys((own, *COMPARED_PROFILES)))
     totals = {profile: _Totals() for profile in profiles}
+    builder = TermsBuilder(varying, find_calibration=lambda _: calibration)
     iterator = iter(requests)
     while chunk := list(islice(iterator, CHUNK_SIZE)):
         for profile in profiles:
             asked = chunk if profile is own else list(_with_profile(chunk, profile))
-            # Fork steps hold for the profile that they were measured with.
-            known = calibration if calibration and calibration.profile is profile else None
-            totals[profile].add(plan(asked, calibration=known, max_group=MAX_GROUP), len(chunk))
+            totals[profile].add(builder.plan(asked), len(chunk))
     total = totals[own]
     if not total.variant_count:
         raise InvalidInput("There is nothing to render: the batch has no variants.")
@@ -92,6 +95,7 @@ def estimate(
             "unit_price_by_parameter": total.unit_prices(),
             "profiles": prices,
             "estimate_basis": basis,
+            "plan": builder.terms.of_profile(own).to_json(),
         },
     )
 
