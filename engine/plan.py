@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
+from engine.calibration import Calibration as Calibration
 from engine.errors import InvalidRequest
 from engine.forks import default_fork_steps, settle_forks
 from engine.tree import DenoisingTree, cut
@@ -18,48 +19,6 @@ from engine.types import GenerationRequest, QualityProfile, RenderSettings, Stag
 from engine.units import clip_units, decode_units, step_units
 
 _KEY_LENGTH = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """What was measured for one model on one kind of device with one set of settings.
-
-    `fork_steps` maps a parameter kind to the latest step at which variants may fork and still
-    keep the profile's promise. `clip_units` are the work units of one exact render at these
-    settings, so seconds of other sizes follow from their units.
-    """
-
-    weights_fingerprint: str
-    device_kind: str
-    width: int
-    height: int
-    num_frames: int
-    solver: str
-    num_inference_steps: int
-    guidance_scale: float
-    profile: QualityProfile
-    step_seconds: float
-    text_seconds: float
-    decode_seconds: float
-    clip_units: float
-    fork_steps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-
-    @property
-    def clip_seconds(self) -> float:
-        """Seconds of one exact render."""
-        return (
-            self.text_seconds + self.num_inference_steps * self.step_seconds + self.decode_seconds
-        )
-
-    def fits(self, settings: RenderSettings) -> bool:
-        """Whether the fork steps were measured for these settings."""
-        return (
-            self.profile is settings.profile
-            and self.num_inference_steps == settings.num_inference_steps
-            and self.guidance_scale == settings.guidance_scale
-            and (self.width, self.height) == (settings.width, settings.height)
-            and self.num_frames == settings.num_frames
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
