@@ -11,8 +11,16 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from app.cli.demo_batch import DemoBatch, DemoInput, launch, prepare_batch
-from app.cli.demo_report import Outcome, collect, print_quote, print_summary, watch
+from app.cli.demo_batch import DemoBatch, launch, prepare_batch
+from app.cli.demo_input import DemoInput
+from app.cli.demo_report import (
+    Outcome,
+    collect,
+    print_quote,
+    print_summary,
+    print_table,
+    watch,
+)
 from app.cli.options import Settings, say, shared_options
 from app.config import Config
 from app.db import Database
@@ -28,7 +36,11 @@ INTERRUPTED_EXIT = 130  # 128 + SIGINT, as shells report it
 
 
 @click.command()
-@click.option("--rows", type=click.IntRange(min=1), help="Render this many rows.")
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    help="Render the first so many rows only; the demo's own table goes up to 280.",
+)
 @click.option(
     "--csv",
     "csv_path",
@@ -68,6 +80,7 @@ def _run(
     storage = storage_from_url(config)
     console = Console()
     try:
+        print_table(console, wanted.table)
         demo_batch = prepare_batch(database, storage, wanted, folder=folder)
         print_quote(console, database, demo_batch)
         launch(database, demo_batch)

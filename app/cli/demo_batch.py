@@ -2,80 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import secrets
-import tomllib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from uuid import UUID
 
 from sqlalchemy.orm import Session
 
 from app.access import Actor
+from app.cli.demo_input import DemoInput
 from app.db import Database
-from app.errors import Conflict, InvalidInput, NotFound, Unauthenticated
+from app.errors import Conflict, NotFound, Unauthenticated
 from app.models import Batch, BatchState, ExpansionMode, Upload, User
-from app.paths import EXAMPLES
 from app.services import batches, campaigns, uploads, workspaces
 from app.services.campaign_list import list_campaigns
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
-from app.services.tables import open_table
 from app.stack.folder import StateFolder, write_private
 from app.storage import Storage
-from engine import registry
-from engine.types import GenerationTask, QualityProfile, RenderSettings
 
-BRIEF = EXAMPLES / "briefs" / "sneaker_cities.toml"
-# The brief's table continued, for `--rows` beyond it.
-LONG_CSV = EXAMPLES / "sneaker_world.csv"
 UNFINISHED = (BatchState.PREVIEWING, BatchState.EXPANDING, BatchState.RUNNING, BatchState.PAUSED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoInput:
-    """What is to be rendered: a campaign and the rows that fill its prompt."""
-
-    campaign: str
-    brief: str
-    prompt: str
-    negative_prompt: str
-    settings: RenderSettings
-    seed: int
-    filename: str
-    content: bytes
-    force: bool
-
-    @classmethod
-    def read(
-        cls, *, csv_path: Path | None, rows: int | None, prompt: str | None, force: bool
-    ) -> DemoInput:
-        """The example brief, with another table, its first `rows`, or another prompt.
-
-        InvalidInput when the table cannot be read or has fewer rows.
-        """
-        brief = tomllib.loads(BRIEF.read_text())
-        path = csv_path or BRIEF.parent / brief["table"]
-        content = _read(path)
-        if rows is not None:
-            if csv_path is None and rows > _count_rows(content):
-                content = _read(LONG_CSV)
-            content = _first_rows(content, rows)
-        is_example = csv_path is None
-        return cls(
-            campaign=brief["name"] if is_example else path.stem.replace("_", " "),
-            brief=brief["brief"].strip() if is_example else "",
-            prompt=prompt or brief["prompt"],
-            negative_prompt=brief["negative_prompt"],
-            settings=_render_settings(brief["settings"]),
-            seed=brief["settings"]["seed"],
-            filename=path.name,
-            content=content,
-            force=force,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +50,13 @@ def prepare_batch(
         actor, login = _open_workspace(session, folder)
     with database.workspace_scope(actor) as session:
         campaign_id = _campaign(session, actor, wanted)
-        stream = io.BytesIO(wanted.content)
+        stream = io.BytesIO(wanted.table.content)
         upload = uploads.create_upload(
             session,
             actor,
             storage,
             campaign_id=campaign_id,
-            filename=wanted.filename,
+            filename=wanted.table.filename,
             stream=stream,
         )
         spec = _spec(session, actor, upload, wanted)
@@ -223,38 +169,3 @@ def _find_unfinished(
         if is_same and batch.state in UNFINISHED:
             return batch
     return None
-
-
-def _render_settings(wanted: Mapping[str, str]) -> RenderSettings:
-    """The model's recommended settings in the size and quality that the brief asks for."""
-    return registry.default_settings(
-        wanted["model_id"],
-        task=GenerationTask(wanted["task"]),
-        size=registry.get_model(wanted["model_id"]).find_size(wanted["size"]),
-        profile=QualityProfile(wanted["profile"]),
-    )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.", field="csv") from None
-
-
-def _count_rows(content: bytes) -> int:
-    return sum(1 for _ in open_table(io.BytesIO(content)).rows())
-
-
-def _first_rows(content: bytes, count: int) -> bytes:
-    """The table with its first `count` rows, as UTF-8 with commas."""
-    table = open_table(io.BytesIO(content))
-    rows: Iterator[tuple[str, ...]] = (row.cells for row in table.rows())
-    chosen = list(islice(rows, count))
-    if len(chosen) < count:
-        raise InvalidInput(
-            f"The table has {len(chosen):,} usable rows, fewer than --rows {count}.", field="rows"
-        )
-    text = io.StringIO()
-    csv.writer(text).writerows([table.header, *chosen])
-    return text.getvalue().encode()

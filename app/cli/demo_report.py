@@ -19,6 +19,7 @@ from rich.table import Table
 from sqlalchemy import func, select
 
 from app.cli.demo_batch import DemoBatch
+from app.cli.demo_input import DemoTable
 from app.db import Database
 from app.errors import ServiceUnavailable
 from app.models import BatchState, Usage
@@ -56,6 +57,14 @@ class Outcome:
     @property
     def rendered(self) -> int:
         return self.progress.done - self.progress.failed - self.reused
+
+
+def print_table(console: Console, table: DemoTable) -> None:
+    """Where the rows come from, and what becomes of their columns."""
+    count = f"{table.row_count:,} row" + ("" if table.row_count == 1 else "s")
+    uses = {"filling the prompt": table.columns, "kept with each video": table.kept}
+    words = [f"{use}: {', '.join(names)}" for use, names in uses.items() if names]
+    console.print("; ".join([f"{table.filename}: {count}", *words]), soft_wrap=True, markup=False)
 
 
 def print_quote(console: Console, database: Database, demo: DemoBatch) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import io
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -65,7 +65,12 @@ def create_upload(
         path = Path(folder) / "table"
         sha256 = _copy_limited(stream, path)
         with path.open("rb") as file:
-            table, row_count, findings = _check(file, details)
+            table, row_count, findings = check_table(
+                file,
+                names=[item.name for item in details.parameters],
+                typed={item.name for item in details.parameters if item.values},
+                optional=optional_names(details.template.text, details.template.negative_text),
+            )
         # The name is the content, so the same file is stored once.
         key = f"uploads/{actor.workspace_id}/{sha256}.csv"
         size_bytes = path.stat().st_size
@@ -172,6 +177,32 @@ def check_values(
     return log.findings()
 
 
+def check_table(
+    file: BinaryIO,
+    *,
+    names: Sequence[str],
+    typed: Collection[str] = (),
+    optional: Collection[str] = (),
+) -> tuple[Table, int, list[TableFinding]]:
+    """Read the whole table against the placeholders' names; gives its rows' number and findings.
+
+    `typed` have values without it, `optional` may stay empty. TableError with all findings when
+    one is an error.
+    """
+    table = open_table(file, expected=names)
+    columns = map_columns(table.header, names)
+    look = _HeaderLook(table.header)
+    found = check_values(look.watch(_named(table)), columns, optional=optional)
+    findings = [
+        *_check_header(table.header, columns, [n for n in names if n not in typed], look),
+        *table.findings,
+        *found,
+    ]
+    if any(item.severity is Severity.ERROR for item in findings):
+        raise TableError(findings)
+    return table, look.row_count, findings
+
+
 def sample_csv(details: CampaignDetails) -> bytes:
     """A table to start from: the campaign's columns with its first values, as Excel reads it."""
     buffer = io.StringIO(newline="")
@@ -212,25 +243,6 @@ def _copy_limited(stream: IO[bytes], path: Path) -> str:
             digest.update(chunk)
             file.write(chunk)
     return digest.hexdigest()
-
-
-def _check(file: BinaryIO, details: CampaignDetails) -> tuple[Table, int, list[TableFinding]]:
-    """Read the whole table; TableError with all findings when one is an error."""
-    names = [item.name for item in details.parameters]
-    table = open_table(file, expected=names)
-    columns = map_columns(table.header, names)
-    look = _HeaderLook(table.header)
-    optional = optional_names(details.template.text, details.template.negative_text)
-    found = check_values(look.watch(_named(table)), columns, optional=optional)
-    typed = {item.name for item in details.parameters if item.values}
-    findings = [
-        *_check_header(table.header, columns, [n for n in names if n not in typed], look),
-        *table.findings,
-        *found,
-    ]
-    if any(item.severity is Severity.ERROR for item in findings):
-        raise TableError(findings)
-    return table, look.row_count, findings
 
 
 class _HeaderLook:
