@@ -105,8 +105,7 @@ def _print_way_in(console: Console, settings: Settings, demo_batch: DemoBatch) -
         )
         where = f"{program} up --open {page}{state}"
     console.print(f"Dashboard:     {where}", soft_wrap=True, markup=False)
-    login = demo_batch.login
-    console.print(f"Sign in:       {login.email}, password {login.password}", markup=False)
+    console.print(f"Sign in:       {demo_batch.login}", markup=False)
 
 
 def _short_path(path: Path) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import secrets
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -12,24 +10,16 @@ from sqlalchemy.orm import Session
 
 from app.access import Actor
 from app.cli.demo_input import DemoInput
+from app.cli.demo_login import Login, open_workspace
 from app.db import Database
-from app.errors import Conflict, NotFound, Unauthenticated
-from app.models import Batch, BatchState, ExpansionMode, Upload, User
-from app.services import batches, campaigns, uploads, workspaces
+from app.models import Batch, BatchState, ExpansionMode, Upload
+from app.services import batches, campaigns, uploads
 from app.services.campaign_list import list_campaigns
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
-from app.stack.folder import StateFolder, write_private
+from app.stack.folder import StateFolder
 from app.storage import Storage
 
 UNFINISHED = (BatchState.PREVIEWING, BatchState.EXPANDING, BatchState.RUNNING, BatchState.PAUSED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Login:
-    """With which the demo's workspace is opened in the dashboard."""
-
-    email: str
-    password: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +37,7 @@ def prepare_batch(
 ) -> DemoBatch:
     """Workspace, campaign, upload and batch; all or nothing is made of the last three."""
     with database.system_scope() as session:
-        actor, login = _open_workspace(session, folder)
+        actor, login = open_workspace(session, folder)
     with database.workspace_scope(actor) as session:
         campaign_id = _campaign(session, actor, wanted)
         stream = io.BytesIO(wanted.table.content)
@@ -77,35 +67,6 @@ def launch(database: Database, demo: DemoBatch) -> None:
             batches.launch_batch(session, demo.actor, batch.id)
         elif batch.state is BatchState.PAUSED:
             batches.resume_batch(session, demo.actor, batch.id)
-
-
-def _open_workspace(session: Session, folder: StateFolder) -> tuple[Actor, Login]:
-    """Sign in to the demo's workspace, which is made the first time."""
-    path = folder.root / "demo.json"
-    try:
-        login = Login(**json.loads(path.read_text()))
-        user = workspaces.authenticate(session, login.email, login.password)
-    except (OSError, ValueError, TypeError, Unauthenticated):
-        # Also after the database was made anew, or the file was lost.
-        login, user = _create_workspace(session)
-        write_private(path, json.dumps(login.__dict__))
-    actor = workspaces.find_actor(session, user.id, user.session_version)
-    if actor is None:
-        raise NotFound(f"{login.email} has no workspace any more. Delete {path} and start again.")
-    return actor, login
-
-
-def _create_workspace(session: Session) -> tuple[Login, User]:
-    password = secrets.token_urlsafe(12)
-    for email in ("demo@example.com", f"demo-{secrets.token_hex(3)}@example.com"):
-        try:
-            _, owner = workspaces.create_workspace(
-                session, name="Demo", owner_name="Demo", email=email, password=password
-            )
-        except Conflict:
-            continue
-        return Login(email=email, password=password), owner
-    raise Conflict("The demo's account could not be made; try again.")
 
 
 def _campaign(session: Session, actor: Actor, wanted: DemoInput) -> UUID:

@@ -12,10 +12,14 @@ from functools import partial
 
 import click
 
+from app.cli.demo_login import find_login
 from app.cli.options import Settings, say, shared_options
 from app.config import Config
+from app.db import Database
+from app.services import workspaces
 from app.stack.commands import WorkerRole, web_command, worker_command
 from app.stack.environment import Address
+from app.stack.folder import StateFolder
 from app.stack.signals import StopRequests
 from app.stack.stack import Stack, StackOptions, open_stack, stop_everything
 
@@ -39,7 +43,8 @@ def up(settings: Settings, open_path: str | None) -> None:
             open_stack(options, say=say, should_hurry=stops.should_hurry) as (stack, config),
         ):
             url = urllib.parse.urljoin(config.base_url + "/", (open_path or "").lstrip("/"))
-            announce = partial(_announce, url, in_browser=open_path is not None)
+            hint = sign_in_hint(config, options.folder)
+            announce = partial(_announce, url, hint, in_browser=open_path is not None)
             _supervise(stack, settings.address, announce)
     except KeyboardInterrupt:
         say("Stopped.")
@@ -94,8 +99,23 @@ def _supervise(stack: Stack, address: Address, announce: Callable[[], None]) -> 
         time.sleep(TICK_S)
 
 
-def _announce(url: str, *, in_browser: bool) -> None:
+def sign_in_hint(config: Config, folder: StateFolder) -> str:
+    """How to get in, where that is known: the demo's sign-in, or how to make the first one."""
+    database = Database(config)
+    try:
+        with database.system_scope() as session:
+            if not workspaces.has_any_workspace(session):
+                return "Set up your workspace there, or here with `adloom create-workspace`."
+            login = find_login(session, folder)
+    finally:
+        database.dispose()
+    return f"Sign in to the demo: {login}" if login is not None else ""
+
+
+def _announce(url: str, hint: str, *, in_browser: bool) -> None:
     click.secho(f"\n  Adloom is ready: {url}", fg="green", bold=True)
+    if hint:
+        click.echo(f"  {hint}")
     click.echo("  Ctrl-C stops it; everything you made is kept.\n")
     if in_browser:
         webbrowser.open(url)

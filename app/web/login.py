@@ -18,6 +18,7 @@ from app.web.scope import page
 
 blueprint = Blueprint("login", __name__)
 
+LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 SETUP_FIELDS = ("workspace_name", "owner_name", "email")
 
 
@@ -57,7 +58,7 @@ def show() -> ResponseReturnValue:
     with extensions().database.system_scope() as session:
         if not workspaces.has_any_workspace(session):
             return redirect(url_for("login.setup"))
-    return page("login/login.html", next=safe_target(request.args.get("next")), email="")
+    return _login_page(target=request.args.get("next"), email="")
 
 
 @blueprint.post("/login")
@@ -106,5 +107,19 @@ def _setup_page(
 
 
 def _refuse(email: str, message: str, status: int) -> Response:
-    target = safe_target(request.form.get("next"))
-    return page("login/login.html", status=status, email=email, error=message, next=target)
+    target = request.form.get("next")
+    return _login_page(target=target, email=email, status=status, error=message)
+
+
+def _login_page(
+    *, target: str | None, email: str, status: int = HTTPStatus.OK, error: str | None = None
+) -> Response:
+    return page(
+        "login/login.html",
+        status=status,
+        email=email,
+        error=error,
+        next=safe_target(target),
+        # Whoever uses it on the machine itself can look into its terminal.
+        is_local=urlsplit(extensions().config.base_url).hostname in LOCAL_HOSTS,
+    )

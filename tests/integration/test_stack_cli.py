@@ -169,6 +169,7 @@ def test_the_whole_stack_starts_answers_and_leaves_nothing_behind(
     log = tmp_path / "up.log"
     up = adloom.start("up", log=log)
     wait_for(lambda: "Adloom is ready" in log.read_text(), up, log)
+    assert "adloom create-workspace" in log.read_text()
     connection = http.client.HTTPConnection("127.0.0.1", adloom.port, timeout=10)
     connection.request("GET", "/")
     assert connection.getresponse().status in (200, 302)

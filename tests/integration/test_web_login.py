@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from flask import Flask
 
@@ -56,6 +58,16 @@ def test_the_set_up_asks_for_as_long_a_password_as_the_service(
     text = browser.get("/setup").text
     assert 'minlength="14"' in text
     assert "At least 14 characters" in text
+
+
+@pytest.mark.parametrize(("host", "is_told"), [("127.0.0.1:8000", True), ("ads.example", False)])
+def test_only_the_machine_itself_is_told_where_the_demo_login_stands(
+    config: Config, workspace: Workspace, host: str, is_told: bool
+) -> None:
+    url = f"http://{host}"
+    page = Browser(make_app(replace(config, base_url=url))).get("/login", base_url=url)
+    assert page.status_code == 200
+    assert ("adloom up" in page.text) is is_told
 
 
 def test_set_up_is_closed_once_there_is_a_workspace(browser: Browser) -> None:
