@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 from collections.abc import Mapping
@@ -36,9 +37,13 @@ VARIABLES: dict[str, str] = {
     "ADLOOM_LEASE_S": "seconds after which the work of a silent worker is given to another",
     "ADLOOM_JOB_DEADLINE_S": "seconds that one render may take before it counts as hung",
     "ADLOOM_CLAIM_LIMIT": "most jobs that a render worker takes at once",
+    "WEBHOOK_ALLOWED_NETWORKS": "private networks that webhooks may reach, as 10.1.0.0/16,…; "
+    "empty (all refused) wherever people who are not trusted have a workspace",
 }
 
 MIN_SECRET_LENGTH = 32
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,7 @@ class Config:
     secure_cookies: bool = False
     log_level: str = "INFO"
     workers: WorkerSettings = WorkerSettings()
+    webhook_allowed_networks: tuple[IPNetwork, ...] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Config:
@@ -104,6 +110,7 @@ class Config:
             secure_cookies=env.get("ADLOOM_SECURE_COOKIES", "0") == "1",
             log_level=env.get("ADLOOM_LOG_LEVEL", "INFO").upper(),
             workers=_worker_settings(env),
+            webhook_allowed_networks=_networks(env, "WEBHOOK_ALLOWED_NETWORKS"),
         )
 
 
@@ -156,6 +163,17 @@ def _positive(env: Mapping[str, str], name: str, default: float) -> float:
     if not 0 < value < math.inf:
         raise ConfigurationError(f"{name} is {text!r}; it must be a number above 0.", field=name)
     return value
+
+
+def _networks(env: Mapping[str, str], name: str) -> tuple[IPNetwork, ...]:
+    parts = filter(None, (part.strip() for part in env.get(name, "").split(",")))
+    try:
+        return tuple(ipaddress.ip_network(part) for part in parts)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{name}: {error}. Write networks with their length, as in 127.0.0.0/8,::1/128.",
+            field=name,
+        ) from None
 
 
 def _parse_url(text: str, name: str) -> URL:
