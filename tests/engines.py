@@ -12,7 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.types import GenerationFailure, GenerationRequest, GenerationResult, StageSeconds
+from engine.types import (
+    GenerationFailure,
+    GenerationRequest,
+    GenerationResult,
+    Progress,
+    StageSeconds,
+)
+from engine.units import clip_units
 
 Outcome = GenerationResult | GenerationFailure
 SIZE = 32
@@ -39,8 +46,10 @@ class NullEngine:
         self,
         requests: Iterable[GenerationRequest],
         *,
+        on_progress: Callable[[Progress], None] | None = None,
         should_cancel: Callable[[str], bool] | None = None,
     ) -> Iterator[Outcome]:
+        self._on_progress = on_progress or (lambda _: None)
         for request in requests:
             yield self._render(request, should_cancel or (lambda _: False))
 
@@ -53,12 +62,15 @@ class NullEngine:
                     request, failure.code, failure.message, is_retryable=failure.is_retryable
                 )
         steps = request.settings.num_inference_steps
-        for _ in range(steps):
+        for step in range(steps):
             if should_cancel(request.request_id):
                 return _of(request, "cancelled", "It was cancelled.", is_retryable=False)
             self.is_busy.set()
             self.on_step(request)
             time.sleep(self.step_s)
+            self._on_progress(
+                Progress(request_id=request.request_id, step=step + 1, num_steps=steps)
+            )
         self.rendered.append(request.prompt)
         if self.log is not None:
             with self.log.open("a") as log:
@@ -69,6 +81,7 @@ class NullEngine:
             fps=request.settings.fps,
             seconds=StageSeconds(denoise=steps * self.step_s),
             forwards_computed=steps * request.settings.forwards_per_step,
+            work_units=clip_units(request.settings),
             provenance={"engine_version": "null"},
         )
 

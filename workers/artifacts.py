@@ -48,6 +48,7 @@ def store_render(
         provenance=result.provenance
         | {
             "forwards_computed": result.forwards_computed,
+            "work_units": result.work_units,
             "seconds": {
                 "text": round(result.seconds.text, 4),
                 "denoise": round(result.seconds.denoise, 4),

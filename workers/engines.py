@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from engine.types import GenerationFailure, GenerationRequest, GenerationResult
+from engine.types import GenerationFailure, GenerationRequest, GenerationResult, Progress
 
 Outcome = GenerationResult | GenerationFailure
 
@@ -17,6 +17,7 @@ class RenderEngine(Protocol):
         self,
         requests: Iterable[GenerationRequest],
         *,
+        on_progress: Callable[[Progress], None] | None = None,
         should_cancel: Callable[[str], bool] | None = None,
     ) -> Iterator[Outcome]: ...
 

@@ -109,7 +109,7 @@ class Finisher:
         job = rendered.job
         try:
             artifact = self._store(job, result)
-            usage = NewUsage(units=computed_units(job, result), render_s=result.seconds.total)
+            usage = NewUsage(units=result.work_units, render_s=result.seconds.total)
             self._commit(
                 rendered,
                 lambda session: leases.finish_succeeded(
@@ -171,10 +171,3 @@ class Finisher:
             rendered.job.job_id,
             rendered.token,
         )
-
-
-def computed_units(job: ClaimedJob, result: GenerationResult) -> float:
-    """Work units that the render really took: the share of its forwards that were computed."""
-    settings = job.settings
-    planned = settings.num_inference_steps * settings.forwards_per_step
-    return job.work_units * result.forwards_computed / planned

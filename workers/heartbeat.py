@@ -1,42 +1,59 @@
-"""Keeps the leases of a render worker alive, and knows which of its jobs it should stop."""
+"""Keeps the leases of a render worker alive, says how far it is, knows what it should stop."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from app.config import Config
 from app.db import Database
-from app.services import leases
+from app.services import in_flight, leases
+from app.services.in_flight import InHand
+from app.services.leases import ClaimedGroup
+from engine.types import Progress
 from workers.loop import Loop
 
 logger = logging.getLogger(__name__)
 
 # sysexits.h: a failure that a restart may mend.
 EXIT_HUNG = 75
+# How often the worker says how far it is, while there is anything new to say.
+REPORT_S = 1.0
 
 
 class Heartbeat(Loop):
     """Renews on a connection of its own, so that nothing in the process can hold it up."""
 
     def __init__(self, config: Config, *, worker: str, is_hung: Callable[[], bool]) -> None:
-        super().__init__(name="heartbeat", poll_s=config.workers.heartbeat_s)
+        super().__init__(name="heartbeat", poll_s=min(REPORT_S, config.workers.heartbeat_s))
+        self._renew_s = config.workers.heartbeat_s
+        self._renew_at = 0.0
         self._database = Database(config, pool_size=1)
         self._worker = worker
         self._lease_s = config.workers.lease_s
         self._is_hung = is_hung
         self._lock = threading.Lock()
         self._held: set[UUID] = set()
+        self._group: ClaimedGroup | None = None
+        self._steps: dict[UUID, int] = {}
+        self._reported: InHand | None = None
         self._cancelled: set[UUID] = set()
         self._lost: set[UUID] = set()
 
-    def hold(self, job_ids: Iterable[UUID]) -> None:
+    def hold(self, group: ClaimedGroup) -> None:
         """Watch over jobs that were just claimed."""
         with self._lock:
-            self._held.update(job_ids)
+            self._held.update(job.job_id for job in group.jobs)
+            self._group = group
+            self._steps = {job.job_id: 0 for job in group.jobs}
+
+    def note(self, progress: Progress) -> None:
+        """Take in how far a job is; told to others with the next report."""
+        self._steps[UUID(progress.request_id)] = progress.step
 
     def drop(self, job_ids: Iterable[UUID]) -> None:
         """Forget jobs that ended or were handed back."""
@@ -59,12 +76,21 @@ class Heartbeat(Loop):
             # Nothing can interrupt a thread that is stuck in the device; a new process can.
             logger.critical("a render hangs beyond its deadline: this process ends to be restarted")
             os._exit(EXIT_HUNG)
+        # The next turn may be up to a quarter of its time late.
+        is_due = time.monotonic() + 1.25 * self._poll_s >= self._renew_at
+        if is_due:
+            self._renew()
+        self._report(is_repeated=is_due)
+        return False
+
+    def _renew(self) -> None:
         with self._lock:
             before = frozenset(self._held)
         if not before:
-            return False
+            return
         with self._database.system_scope() as session:
             renewal = leases.renew(session, worker=self._worker, lease_s=self._lease_s)
+        self._renew_at = time.monotonic() + self._renew_s
         with self._lock:
             # Jobs that were claimed or that ended meanwhile are judged by the next renewal.
             lost = (before & self._held) - renewal.held - self._lost
@@ -72,7 +98,30 @@ class Heartbeat(Loop):
             self._cancelled |= renewal.cancelled & self._held
         if lost:
             logger.warning("lost the lease on %d job(s): %s", len(lost), _names(lost))
-        return False
+
+    def _report(self, *, is_repeated: bool) -> None:
+        """Say how far the jobs in hand are, if that is news; `is_repeated` says it anyway."""
+        in_hand = self._in_hand()
+        if in_hand == self._reported and not (is_repeated and in_hand):
+            return
+        with self._database.system_scope() as session:
+            in_flight.report(session, worker=self._worker, in_hand=in_hand)
+        self._reported = in_hand
+
+    def _in_hand(self) -> InHand | None:
+        with self._lock:
+            group = self._group
+            jobs = [job for job in group.jobs if job.job_id in self._held] if group else []
+            if group is None or not jobs:
+                return None
+            return InHand(
+                batch_id=jobs[0].batch_id,
+                purpose=jobs[0].purpose,
+                lease_token=group.token,
+                job_count=len(jobs),
+                steps_done=sum(self._steps.get(job.job_id, 0) for job in jobs),
+                steps_planned=sum(job.settings.num_inference_steps for job in jobs),
+            )
 
     def close(self) -> None:
         self._database.dispose()

@@ -93,7 +93,7 @@ class RenderLoop(Loop):
                 hard_deadline_s=self._settings.job_deadline_s,
             )
         if group is not None:
-            self._heartbeat.hold(job.job_id for job in group.jobs)
+            self._heartbeat.hold(group)
             if group.affinity_key in self._held_affinity:
                 self._held_affinity.remove(group.affinity_key)
             self._held_affinity.append(group.affinity_key)
@@ -133,7 +133,9 @@ class RenderLoop(Loop):
     def _outcomes(self, engine: RenderEngine, group: ClaimedGroup) -> Iterator[Outcome]:
         """What the engine yields, with the watch on whether it hangs."""
         outcomes = engine.generate(
-            [job.to_request() for job in group.jobs], should_cancel=self._should_cancel
+            [job.to_request() for job in group.jobs],
+            on_progress=self._heartbeat.note,
+            should_cancel=self._should_cancel,
         )
         while True:
             self._alive_at = time.monotonic()

@@ -11,6 +11,7 @@ from app.models.batch import (
     Quote,
     Variant,
 )
+from app.models.calibration import CalibrationRecord
 from app.models.campaign import (
     SETTING_KINDS,
     Campaign,
@@ -30,6 +31,7 @@ from app.models.render_job import (
     JobState,
     RenderJob,
 )
+from app.models.worker import WorkerProgress
 from app.models.workspace import ApiKey, Membership, User, Workspace
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "BatchCounter",
     "BatchDelta",
     "BatchState",
+    "CalibrationRecord",
     "Campaign",
     "ExpansionMode",
     "JobPurpose",
@@ -63,5 +66,6 @@ __all__ = [
     "Usage",
     "User",
     "Variant",
+    "WorkerProgress",
     "Workspace",
 ]

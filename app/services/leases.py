@@ -27,7 +27,7 @@ from app.models import (
     Variant,
 )
 from app.models.base import new_id
-from app.services import jobs
+from app.services import in_flight, jobs
 from app.services.claimed import ClaimedGroup, ClaimedJob, effective_key
 from app.services.claiming import LEASE_S, claim
 from app.services.completion import complete_if_done
@@ -161,6 +161,7 @@ def rescue_expired(session: Session) -> int:
             outcome=outcome,
         )
     complete_if_done(session, (job.batch_id for job in moved))
+    in_flight.forget_lost(session)
     return len(moved)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from app.access import Action, Actor, require
 from app.models import (
     FINAL_STATES,
+    Attempt,
     Batch,
     BatchState,
     JobPurpose,
@@ -20,10 +21,14 @@ from app.models import (
     RenderJob,
 )
 from app.services.counters import count_jobs
+from app.services.in_flight import InFlight, measure
 from app.services.scoping import get_in_workspace
 
 # The pace is that of the last so many renders.
 PACE_SAMPLE = 50
+# Less work, or a shorter time, says nothing yet.
+MIN_PACE_RENDERS = 0.05
+MIN_PACE_S = 0.5
 MOVING_STATES = (BatchState.EXPANDING, BatchState.RUNNING)
 UNSUCCESSFUL_STATES = (JobState.FAILED, JobState.QUARANTINED)
 
@@ -32,7 +37,8 @@ UNSUCCESSFUL_STATES = (JobState.FAILED, JobState.QUARANTINED)
 class Progress:
     """`counts` are of final renders; `done` of them have ended, `failed` without a result.
 
-    `rate_per_s` and `eta_s` are None as long as too little has been rendered to tell.
+    `in_flight` is how much of the running ones is done, in renders. `rate_per_s` and `eta_s` are
+    None as long as too little has been rendered to tell.
     """
 
     state: BatchState
@@ -40,6 +46,7 @@ class Progress:
     total: int
     done: int
     failed: int
+    in_flight: float
     cost_micros: int
     quote: Quote
     rate_per_s: float | None
@@ -62,17 +69,22 @@ def get_progress(session: Session, actor: Actor, batch_id: UUID) -> Progress:
     batch = get_in_workspace(session, actor, Batch, batch_id)
     counts = count_jobs(session, batch_id)
     done = sum(counts.by_state.get(state, 0) for state in FINAL_STATES)
-    rate = _rate_per_s(session, batch_id) if batch.state in MOVING_STATES else None
+    running = counts.by_state.get(JobState.RUNNING, 0)
+    flight = measure(session, batch_id) if running else InFlight()
+    rate = _rate_per_s(session, batch_id, flight) if batch.state in MOVING_STATES else None
+    # A render that has just ended is still in its worker's last report.
+    in_flight = min(flight.renders, running)
     return Progress(
         state=batch.state,
         counts=counts.by_state,
         total=batch.variant_count,
         done=done,
         failed=sum(counts.by_state.get(state, 0) for state in UNSUCCESSFUL_STATES),
+        in_flight=in_flight,
         cost_micros=counts.cost_micros,
         quote=binding_quote(session, batch_id),
         rate_per_s=rate,
-        eta_s=(batch.variant_count - done) / rate if rate else None,
+        eta_s=(batch.variant_count - done - in_flight) / rate if rate else None,
         started_at=batch.launched_at,
         ended_at=batch.completed_at,
     )
@@ -109,10 +121,14 @@ def list_failures(
     return [FailureSummary(message=row.error_message or "", count=row.number) for row in rows]
 
 
-def _rate_per_s(session: Session, batch_id: UUID) -> float | None:
-    """Ended renders per second, over the last of them; what was reused took no time."""
+def _rate_per_s(session: Session, batch_id: UUID, flight: InFlight) -> float | None:
+    """Renders per second: the last that ended and what is done of those in flight.
+
+    Measured from the first start among them until now, so that the pace falls when nothing ends
+    any more; what was reused took no time.
+    """
     latest = (
-        select(RenderJob.finished_at)
+        select(RenderJob.id)
         .where(
             RenderJob.batch_id == batch_id,
             RenderJob.purpose == JobPurpose.FINAL,
@@ -123,11 +139,17 @@ def _rate_per_s(session: Session, batch_id: UUID) -> float | None:
         .limit(PACE_SAMPLE)
         .subquery()
     )
-    # Measured until now, not until the last end: the pace falls when nothing ends any more.
-    seconds = func.extract("epoch", func.now() - func.min(latest.c.finished_at))
+    last_start = (
+        select(func.max(Attempt.started_at)).where(Attempt.job_id == latest.c.id).scalar_subquery()
+    )
+    since = func.least(func.min(last_start), flight.since)
     row = session.execute(
-        select(func.count().label("number"), seconds.label("seconds")).select_from(latest)
+        select(
+            func.count().label("number"),
+            func.extract("epoch", func.now() - since).label("seconds"),
+        ).select_from(latest)
     ).one()
-    if row.number < 2 or row.seconds <= 0:
+    done = row.number + flight.renders
+    if done < MIN_PACE_RENDERS or row.seconds is None or row.seconds < MIN_PACE_S:
         return None
-    return float((row.number - 1) / float(row.seconds))
+    return float(done) / float(row.seconds)

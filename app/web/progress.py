@@ -10,16 +10,15 @@ from sqlalchemy.orm import Session
 from app.access import Actor
 from app.models import Batch, BatchState, JobState
 from app.services import batches
+from app.services.batches import Progress
 from app.web.formatting import duration
 
 # In the order of the bar; states without a colour of their own share one.
-SEGMENTS = (
+ENDED_SEGMENTS = (
     (JobState.SUCCEEDED, "succeeded"),
     (JobState.FAILED, "failed"),
     (JobState.QUARANTINED, "failed"),
     (JobState.CANCELLED, "cancelled"),
-    (JobState.RUNNING, "running"),
-    (JobState.RETRYABLE, "retryable"),
 )
 CHIPS = (
     JobState.SUCCEEDED,
@@ -48,7 +47,8 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         "done": progress.done,
         "total": progress.total,
         "is_live": batch.state in LIVE_STATES,
-        "segments": [(css, progress.counts.get(state, 0)) for state, css in SEGMENTS],
+        "in_flight": round(progress.in_flight, 2),
+        "segments": _segments(progress),
         "chips": [(state, progress.counts[state]) for state in CHIPS if progress.counts.get(state)],
         "actions": _actions(batch, progress.failed),
         "failures": failures,
@@ -61,6 +61,18 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         "per_variant": _per_variant(took_s, progress.counts.get(JobState.SUCCEEDED, 0)),
     }
     return {**shown, "progress_etag": _etag(batch.state, batch.failure, shown)}
+
+
+def _segments(progress: Progress) -> list[tuple[str, float]]:
+    """The parts of the bar: what has ended, then what is done and what is left of the running."""
+    counts = progress.counts
+    ended: list[tuple[str, float]] = [(css, counts.get(state, 0)) for state, css in ENDED_SEGMENTS]
+    return [
+        *ended,
+        ("running", progress.in_flight),
+        ("claimed", counts.get(JobState.RUNNING, 0) - progress.in_flight),
+        ("retryable", counts.get(JobState.RETRYABLE, 0)),
+    ]
 
 
 def _actions(batch: Batch, failed: int) -> list[str]:

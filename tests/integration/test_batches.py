@@ -14,6 +14,7 @@ from app.access import Actor, Role
 from app.db import Database
 from app.errors import Conflict, Forbidden, InvalidInput, LimitExceeded, NotFound
 from app.models import (
+    Attempt,
     Batch,
     BatchState,
     Campaign,
@@ -375,11 +376,9 @@ class TestSteering:
         launch_and_expand(database, actor, batch.id)
         finish(database)
         with database.system_scope() as session:
-            session.execute(
-                update(RenderJob).values(
-                    finished_at=func.now() - func.make_interval(0, 0, 0, 0, 0, 0, 11)
-                )
-            )
+            # Twelve renders since the first of them was begun.
+            twelve_seconds = func.make_interval(0, 0, 0, 0, 0, 0, 12)
+            session.execute(update(Attempt).values(started_at=func.now() - twelve_seconds))
             session.execute(update(Batch).values(state=BatchState.RUNNING))
         progress = call(database, actor, batches.get_progress, batch.id)
         assert progress.rate_per_s == pytest.approx(1.0, abs=0.1)

@@ -29,6 +29,7 @@ from app.models import (
     Usage,
     User,
     Variant,
+    WorkerProgress,
     Workspace,
 )
 from tests.factories import SETTINGS, make_batch, make_campaign, make_user, make_workspace
@@ -56,6 +57,9 @@ def fill(session: Session, workspace: Workspace) -> None:
                   details={}),
             BatchCounter(**scope, batch_id=batch.id, purpose="final", state="queued", count=1),
             BatchDelta(**scope, batch_id=batch.id, purpose="final", state="queued", count=1),
+            WorkerProgress(**scope, worker=f"w-{batch.id}", batch_id=batch.id,
+                           purpose=JobPurpose.FINAL, lease_token=1, job_count=1, steps_done=1,
+                           steps_planned=2),
             Attempt(**scope, job_id=job.id, lease_token=1, number=1, worker="w"),
             Usage(**scope, batch_id=batch.id, job_id=job.id, units=1, cost_micros=1, render_s=1,
                   is_reused=False),

@@ -21,7 +21,9 @@ from tests.checkpoints import random_model_dir
 from tests.factories import SETTINGS, make_campaign
 from tests.worker_processes import wait_until, worker_processes
 
-VALUES = {"backdrop": ["a beach"], "geography": ["paris", "tokyo"], "audience": ["kids"]}
+VALUES = {"backdrop": ["a beach", "a meadow"], "geography": ["paris"], "audience": ["kids"]}
+# Of its four steps `draft` shares one between two backdrops.
+DRAFT = SETTINGS | {"profile": "draft"}
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def model_dir(monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_launched_batch_becomes_playable_videos_at_the_quoted_price(
+def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quoted_price(
     config: Config,
     database: Database,
     storage: Storage,
@@ -52,11 +54,18 @@ def test_a_launched_batch_becomes_playable_videos_at_the_quoted_price(
         assert process.terminate() < 10
     with database.system_scope() as session:
         artifacts = session.scalars(select(Artifact)).all()
-        costs = session.scalars(select(Usage.cost_micros)).all()
+        usage = session.scalars(select(Usage)).all()
         quote = session.scalars(select(Quote)).one()
         progress = batches.get_progress(session, actor, batch_id)
     assert len(artifacts) == 2
-    assert 0 < sum(costs) <= quote.cost_micros
+    # Siblings also share the unconditional forward of the step at which they part: a gift.
+    assert sum(row.units for row in usage) <= quote.shared_units < quote.full_units
+    assert [row.cost_micros for row in usage] == [
+        int(row.units * quote.rate_micros_per_unit) for row in usage
+    ]
+    assert sorted(row.units for row in usage) == [
+        pytest.approx(artifact.provenance["work_units"]) for artifact in artifacts
+    ]
     assert progress.done == 2
     for artifact in artifacts:
         with storage.open(artifact.storage_key) as stream, av.open(stream) as container:
@@ -66,7 +75,10 @@ def test_a_launched_batch_becomes_playable_videos_at_the_quoted_price(
         assert (video.width, video.height) == (SETTINGS["width"], SETTINGS["height"])
         assert len(frames) == SETTINGS["num_frames"]
         assert video.average_rate == SETTINGS["fps"]
-        assert artifact.provenance["rendered_as"] == "exact"
+        shared, own = artifact.provenance["edges"]
+        assert (shared["start"], shared["stop"], shared["leaves"]) == (0, 1, 2)
+        assert (own["start"], own["stop"], own["leaves"]) == (1, 4, 1)
+        assert artifact.provenance["forwards"]["saved"]["shared_prefix"] == 1.0
 
 
 def launch(database: Database, actor: Actor) -> object:
@@ -79,7 +91,7 @@ def launch(database: Database, actor: Actor) -> object:
     spec = BatchSpec(
         parameters=parameters,
         mode=ExpansionMode.CARTESIAN,
-        settings=SpecSettings.model_validate(SETTINGS),
+        settings=SpecSettings.model_validate(DRAFT),
     )
     with database.workspace_scope(actor) as session:
         batch = batches.create_batch(session, actor, campaign_id=campaign.id, spec=spec)

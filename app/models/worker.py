@@ -1,0 +1,34 @@
+"""What render workers have in hand, as they say themselves once a second."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, ForeignKey, String, func
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.models.base import Base, WorkspaceScoped, state_type
+from app.models.render_job import JobPurpose
+
+
+class WorkerProgress(WorkspaceScoped, Base):
+    """How far one run of one worker is with the jobs of a batch that it holds.
+
+    One row per worker and not one per job: however many jobs it holds, a second of progress is
+    one update. Rows of lost workers grow old and are not counted.
+    """
+
+    __tablename__ = "worker_progress"
+
+    worker: Mapped[str] = mapped_column(String(120), primary_key=True)
+    batch_id: Mapped[UUID] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"), index=True)
+    purpose: Mapped[JobPurpose] = mapped_column(state_type(JobPurpose, "purpose"))
+    lease_token: Mapped[int] = mapped_column(BigInteger)
+    job_count: Mapped[int]
+    # Denoising steps of these jobs; a step that several of them share counts for each.
+    steps_done: Mapped[int]
+    steps_planned: Mapped[int]
+    # When the lease was first reported.
+    started_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,0 +1,147 @@
+"""Within a render: what workers say of their steps moves the bar and the time left."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import func, select, update
+
+from app.access import Actor
+from app.config import Config, WorkerSettings
+from app.db import Database
+from app.models import Batch, JobPurpose, Quote, WorkerProgress
+from app.services import batches, in_flight, leases
+from app.services.in_flight import InHand
+from app.storage import Storage
+from tests.engines import NullEngine
+from tests.factories import make_jobs
+from workers import heartbeat
+from workers.render_worker import RenderWorker
+
+
+@pytest.fixture
+def running_batch(database: Database, batch: Batch) -> Batch:
+    """A running batch of four variants in one group, with the quote that its page shows."""
+    with database.system_scope() as session:
+        make_jobs(session, batch, [f"a sneaker, number {number}" for number in range(4)])
+        session.execute(update(Batch).values(variant_count=4))
+        session.add(
+            Quote(
+                workspace_id=batch.workspace_id,
+                batch_id=batch.id,
+                variant_count=4,
+                full_units=40.0,
+                shared_units=32.0,
+                rate_micros_per_unit=100,
+                full_cost_micros=4_000,
+                cost_micros=3_200,
+                currency="USD",
+                details={},
+            )
+        )
+    return batch
+
+
+def say(database: Database, batch: Batch, steps_done: int, *, worker: str = "worker-1") -> None:
+    with database.system_scope() as session:
+        in_flight.report(
+            session,
+            worker=worker,
+            in_hand=InHand(
+                batch_id=batch.id,
+                purpose=JobPurpose.FINAL,
+                lease_token=1,
+                job_count=4,
+                steps_done=steps_done,
+                steps_planned=16,
+            ),
+        )
+
+
+def reports(database: Database) -> int:
+    with database.system_scope() as session:
+        return session.scalar(select(func.count()).select_from(WorkerProgress)) or 0
+
+
+def progress_of(database: Database, actor: Actor, batch: Batch) -> batches.Progress:
+    with database.workspace_scope(actor) as session:
+        return batches.get_progress(session, actor, batch.id)
+
+
+def test_steps_of_running_renders_count_as_parts_of_renders(
+    database: Database, actor: Actor, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    assert progress_of(database, actor, running_batch).in_flight == 0
+    say(database, running_batch, 8)
+    with database.system_scope() as session:
+        ten_seconds = func.make_interval(0, 0, 0, 0, 0, 0, 10)
+        session.execute(update(WorkerProgress).values(started_at=func.now() - ten_seconds))
+    progress = progress_of(database, actor, running_batch)
+    assert (progress.done, progress.in_flight) == (0, 2.0)
+    # Two renders' worth in ten seconds, and two are left.
+    assert progress.rate_per_s == pytest.approx(0.2, rel=0.1)
+    assert progress.eta_s == pytest.approx(10.0, rel=0.1)
+
+
+def test_a_lost_worker_counts_no_more_and_is_forgotten(
+    database: Database, actor: Actor, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    say(database, running_batch, 8)
+    with database.system_scope() as session:
+        hours = func.make_interval(0, 0, 0, 0, 2)
+        session.execute(update(WorkerProgress).values(updated_at=func.now() - hours))
+    assert progress_of(database, actor, running_batch).in_flight == 0
+    with database.system_scope() as session:
+        leases.rescue_expired(session)
+    assert reports(database) == 0
+
+
+def test_a_new_lease_starts_a_new_measurement(database: Database, running_batch: Batch) -> None:
+    say(database, running_batch, 8)
+    with database.system_scope() as session:
+        first = session.scalars(select(WorkerProgress.started_at)).one()
+    say(database, running_batch, 12)
+    with database.system_scope() as session:
+        assert session.scalars(select(WorkerProgress.started_at)).one() == first
+        session.execute(update(WorkerProgress).values(lease_token=0))
+    say(database, running_batch, 0)
+    with database.system_scope() as session:
+        assert session.scalars(select(WorkerProgress.started_at)).one() > first
+
+
+def test_a_worker_tells_of_its_steps_while_it_renders(
+    config: Config,
+    database: Database,
+    storage: Storage,
+    actor: Actor,
+    running_batch: Batch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeat, "REPORT_S", 0.05)
+    engine = NullEngine(step_s=0.25)
+    worker = RenderWorker(
+        replace(config, workers=WorkerSettings(poll_s=0.05)),
+        database,
+        storage,
+        worker="worker-1",
+        engine_factory=lambda: engine,
+    )
+    worker.start()
+    seen: set[float] = set()
+    deadline = time.monotonic() + 30
+    while len(engine.rendered) < 4 and time.monotonic() < deadline:
+        seen.add(round(progress_of(database, actor, running_batch).in_flight, 2))
+        time.sleep(0.05)
+    assert len(engine.rendered) == 4
+    assert len(seen - {0.0}) >= 3, "the bar moved within the group"
+    while reports(database) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert reports(database) == 0, "what is finished is not in hand any more"
+    worker.stop()
+    assert worker.join(5.0)
