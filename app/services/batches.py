@@ -23,7 +23,7 @@ from app.models import (
     Workspace,
 )
 from app.queues import Queue, ring_after_commit
-from app.services import quotes
+from app.services import calibrations, quotes
 from app.services.batch_checks import (
     check_placeholders,
     check_upload,
@@ -101,6 +101,7 @@ def create_batch(
             rate_micros_per_unit=workspace.rate_micros_per_unit,
             currency=workspace.currency,
             varying=find_varying(spec, source.read_rows),
+            measured=calibrations.load(session, source.weights),
         )
     except CheckpointError as error:
         raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error

@@ -62,9 +62,13 @@ VARIANT_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What the variants of a batch are made from: its spec, its prompts, the rows it reads."""
+    """What the variants of a batch are made from: its spec, its prompts, the rows it reads.
+
+    `weights` is the fingerprint of the model's checkpoint.
+    """
 
     spec: BatchSpec
+    weights: str
     factory: VariantFactory
     read_rows: Callable[[], Iterable[SourceRow]] | None
 
@@ -81,14 +85,12 @@ def open_source(
 ) -> Source:
     """Find what a batch reads; InvalidInput or EngineError where it cannot be used."""
     template = session.get_one(PromptTemplate, prompt_template_id)
+    weights = registry.weights_fingerprint(spec.settings.model_id)
     factory = VariantFactory(
-        spec,
-        text=template.text,
-        negative_text=template.negative_text,
-        weights=registry.weights_fingerprint(spec.settings.model_id),
+        spec, text=template.text, negative_text=template.negative_text, weights=weights
     )
     if upload_id is None:
-        return Source(spec=spec, factory=factory, read_rows=None)
+        return Source(spec=spec, weights=weights, factory=factory, read_rows=None)
     upload = session.get_one(Upload, upload_id)
     storage = storage_from_url(config_of(session))
 
@@ -96,7 +98,7 @@ def open_source(
         for row in uploads.read_rows(storage, upload):
             yield assign_columns(row.cells, spec.columns, row_id_column=spec.row_id_column)
 
-    return Source(spec=spec, factory=factory, read_rows=read_rows)
+    return Source(spec=spec, weights=weights, factory=factory, read_rows=read_rows)
 
 
 def list_expanding(session: Session) -> list[UUID]:

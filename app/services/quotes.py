@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from app.errors import InvalidInput
+from app.services.calibrations import NOTHING_MEASURED, Measurements
 from app.services.planning import TermsBuilder
 from app.services.specs import CHUNK_SIZE, BatchSpec
 from engine.plan import Calibration, Plan, estimate_seconds
@@ -32,9 +33,9 @@ class QuoteValue:
 
     `full_*` is what all variants cost alone, `shared_units` and `cost_micros` what the plan
     costs. `details` holds `unit_price_by_parameter` (one more value, in clips), `profiles`
-    (units and cost by profile), `estimate_basis` (how `estimated_s`, on one worker, was measured;
-    both are None as long as nothing was measured) and `plan` (the terms that the expansion keeps
-    to, `PlanTerms`).
+    (units, cost and seconds by profile), `estimate_basis` (how `estimated_s`, on one worker, was
+    measured; both are None as long as nothing was measured) and `plan` (the terms that the
+    expansion keeps to, `PlanTerms`).
     """
 
     variant_count: int
@@ -55,7 +56,7 @@ def estimate(
     rate_micros_per_unit: int,
     currency: str,
     varying: Collection[str] = (),
-    calibration: Calibration | None = None,
+    measured: Measurements = NOTHING_MEASURED,
 ) -> QuoteValue:
     """Price a batch from all its requests, which are read once, in order.
 
@@ -65,12 +66,12 @@ def estimate(
     own = spec.settings.profile
     profiles = tuple(dict.fromkeys((own, *COMPARED_PROFILES)))
     totals = {profile: _Totals() for profile in profiles}
-    builder = TermsBuilder(varying, find_calibration=lambda _: calibration)
+    builder = TermsBuilder(varying, find_calibration=measured.find)
     iterator = iter(requests)
     while chunk := list(islice(iterator, CHUNK_SIZE)):
         for profile in profiles:
             asked = chunk if profile is own else list(_with_profile(chunk, profile))
-            totals[profile].add(builder.plan(asked), len(chunk))
+            totals[profile].add(builder.plan(asked), asked)
     total = totals[own]
     if not total.variant_count:
         raise InvalidInput("There is nothing to render: the batch has no variants.")
@@ -78,10 +79,10 @@ def estimate(
         profile.value: {
             "units": each.shared_units,
             "cost_micros": cost_micros(each.shared_units, rate_micros_per_unit),
+            "estimated_s": each.seconds(measured),
         }
         for profile, each in totals.items()
     }
-    seconds, basis = _seconds(total.shared_units, calibration)
     return QuoteValue(
         variant_count=total.variant_count,
         full_units=total.full_units,
@@ -90,11 +91,11 @@ def estimate(
         full_cost_micros=cost_micros(total.full_units, rate_micros_per_unit),
         cost_micros=cost_micros(total.shared_units, rate_micros_per_unit),
         currency=currency,
-        estimated_s=seconds,
+        estimated_s=total.seconds(measured),
         details={
             "unit_price_by_parameter": total.unit_prices(),
             "profiles": prices,
-            "estimate_basis": basis,
+            "estimate_basis": _basis(measured.find_pace(spec.settings.to_render_settings())),
             "plan": builder.terms.of_profile(own).to_json(),
         },
     )
@@ -112,16 +113,34 @@ class _Totals:
         self.variant_count = 0
         self.full_units = 0.0
         self.shared_units = 0.0
+        self._units: dict[RenderSettings, float] = {}
         self._weighted_prices: dict[str, float] = {}
         self._weights: dict[str, int] = {}
 
-    def add(self, planned: Plan, count: int) -> None:
+    def add(self, planned: Plan, requests: Sequence[GenerationRequest]) -> None:
+        count = len(requests)
         self.variant_count += count
         self.full_units += planned.full_units
         self.shared_units += planned.shared_units
+        settings = {request.request_id: request.settings for request in requests}
+        for group in planned.groups:
+            units = sum(member.shared_units for member in group.members)
+            # A group is of one family, and so of one set of settings.
+            key = settings[group.members[0].request_id]
+            self._units[key] = self._units.get(key, 0.0) + units
         for name, price in planned.unit_price_by_parameter.items():
             self._weighted_prices[name] = self._weighted_prices.get(name, 0.0) + price * count
             self._weights[name] = self._weights.get(name, 0) + count
+
+    def seconds(self, measured: Measurements) -> float | None:
+        """Seconds on one worker; None when nothing was measured."""
+        seconds = 0.0
+        for settings, units in self._units.items():
+            calibration = measured.find_pace(settings)
+            if calibration is None:
+                return None
+            seconds += estimate_seconds(units, calibration=calibration)
+        return seconds
 
     def unit_prices(self) -> dict[str, float]:
         """What one more value costs, in clips: the mean over the chunks, by their variants."""
@@ -139,17 +158,14 @@ def _with_profile(
         yield replace(request, settings=settings)
 
 
-def _seconds(
-    units: float, calibration: Calibration | None
-) -> tuple[float | None, Mapping[str, Any] | None]:
-    """Seconds on one worker and what they rest on; None for both without a measurement."""
+def _basis(calibration: Calibration | None) -> Mapping[str, Any] | None:
+    """What the seconds rest on."""
     if calibration is None:
-        return None, None
-    basis = {
+        return None
+    return {
         "device_kind": calibration.device_kind,
         "clip_seconds": calibration.clip_seconds,
         "width": calibration.width,
         "height": calibration.height,
         "num_frames": calibration.num_frames,
     }
-    return estimate_seconds(units, calibration=calibration), basis

@@ -44,7 +44,7 @@ class SpecSettings(_Frozen):
     fps: int
     num_inference_steps: int
     guidance_scale: float
-    profile: QualityProfile = QualityProfile.EXACT
+    profile: QualityProfile = QualityProfile.CONSISTENT
 
     def to_render_settings(self) -> RenderSettings:
         return RenderSettings(**dict(self))

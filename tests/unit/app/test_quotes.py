@@ -9,6 +9,7 @@ import pytest
 
 from app.errors import InvalidInput
 from app.models import ExpansionMode, ParameterKind
+from app.services.calibrations import Measurements
 from app.services.expansion import expand
 from app.services.quotes import QuoteValue, cost_micros, estimate
 from app.services.specs import CHUNK_SIZE, MAX_GROUP, BatchSpec, SpecParameter, SpecSettings
@@ -89,7 +90,11 @@ def test_each_parameter_and_each_profile_has_its_price() -> None:
     assert set(value.details["unit_price_by_parameter"]) == {"backdrop", "geography", "audience"}
     assert set(value.details["profiles"]) == {"fast", "consistent", "faithful", "exact"}
     own = value.details["profiles"]["fast"]
-    assert own == {"units": value.shared_units, "cost_micros": value.cost_micros}
+    assert own == {
+        "units": value.shared_units,
+        "cost_micros": value.cost_micros,
+        "estimated_s": None,
+    }
 
 
 def test_a_batch_larger_than_a_chunk_is_the_sum_of_its_chunks() -> None:
@@ -122,10 +127,14 @@ def test_seconds_follow_from_a_measurement_which_is_named() -> None:
         device_kind="cpu",
         solver="UniPC",
     )
-    value = quote(spec, calibration=calibration)
+    value = quote(spec, measured=Measurements(calibrations=[calibration]))
     assert value.estimated_s == pytest.approx(12 * 8.0)
     assert value.details["estimate_basis"]["device_kind"] == "cpu"
     assert value.details["estimate_basis"]["clip_seconds"] == pytest.approx(8.0)
+    # What takes fewer units takes less time, whatever profile was measured.
+    profiles = value.details["profiles"]
+    assert profiles["exact"]["estimated_s"] == pytest.approx(value.estimated_s)
+    assert profiles["consistent"]["estimated_s"] < value.estimated_s
 
 
 def test_money_is_rounded_up_but_not_for_floating_point_noise() -> None:
