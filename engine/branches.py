@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.caching.steps import ForwardTally
 from engine.segments import LatentState
 from engine.tree import DenoisingTree, Edge
@@ -16,7 +19,8 @@ from engine.types import GenerationRequest, RenderSettings
 class Branch:
     """An edge being run: `texts` condition it, `state` stands at its end while it is needed.
 
-    Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind.
+    Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind. A
+    leaf that was decoded together with others has `frames` (F, H, W, 3).
     """
 
     edge: Edge
@@ -25,10 +29,12 @@ class Branch:
     texts: tuple[str, ...]
     children: list[Branch] = field(default_factory=list)
     state: LatentState | None = None
+    frames: NDArray[np.uint8] | None = None
     num_waiting: int = 0
     batch_size: int = 0
     text_seconds: float = 0.0
     denoise_seconds: float = 0.0
+    decode_seconds: float = 0.0
     computed: float = 0.0
     saved: dict[str, float] = field(default_factory=dict)
 

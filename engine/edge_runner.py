@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.branches import Account, Branch, full_forwards
 from engine.caching.shared import SharedCache
 from engine.caching.steps import SegmentPlace, spared_forwards
+from engine.errors import EngineError
 from engine.pipelines.base import Conditioning, ModelRunner
 from engine.segments import LatentState, initial_state, run_segment, stack_states
 from engine.types import (
@@ -48,6 +52,11 @@ class EdgeRunner:
     step_cache: StepCachePolicy | None
 
     @property
+    def is_fast(self) -> bool:
+        """Whether the model's faster way is taken, which `exact` never is."""
+        return self.settings.profile is not QualityProfile.EXACT and self.model.runner.is_fast
+
+    @property
     def policy(self) -> StepCachePolicy | None:
         return None if self.settings.profile is QualityProfile.EXACT else self.step_cache
 
@@ -82,7 +91,10 @@ class EdgeRunner:
             pipeline._interrupt = not any(wanted)
             return tensors
 
-        with spared_forwards(call.pipeline, place, policy=self.policy) as tally:
+        with (
+            self.model.runner.fast_forwards() if self.is_fast else nullcontext(),
+            spared_forwards(call.pipeline, place, policy=self.policy) as tally,
+        ):
             end = run_segment(
                 call.pipeline,
                 stop=edge.stop,
@@ -102,13 +114,29 @@ class EdgeRunner:
                 key = self._state_key(branch)
                 self.cache.put("states", key, branch.state, size_bytes=branch.state.size_bytes)
 
+    def decode_together(self, leaves: Sequence[Branch]) -> None:
+        """Decode leaves in one go where that is faster; `decode` does what could not be done."""
+        if not self.is_fast or len(leaves) < 2:
+            return
+        started = self.now()
+        latents = torch.cat([leaf.state.latents for leaf in leaves if leaf.state is not None])
+        try:
+            clips = self.model.runner.decode_fast(latents)
+        except (EngineError, RuntimeError, MemoryError):
+            # One of them may be the cause: each is decoded alone, and fails or succeeds alone.
+            return
+        seconds = (self.now() - started) / len(leaves)
+        for leaf, frames in zip(leaves, clips, strict=True):
+            leaf.frames, leaf.decode_seconds = frames, seconds
+
     def decode(self, leaf: Branch, request: GenerationRequest) -> GenerationResult:
         """The frames at the end of a leaf, with what they took."""
-        assert leaf.state is not None
-        started = self.now()
-        frames = self.model.runner.decode(leaf.state.latents)
+        frames, leaf.frames = leaf.frames, None
+        if frames is None:
+            frames = self._decode_alone(leaf)
         account = Account.of(leaf)
         settings = request.settings
+        is_exact = account.is_exact and not self.is_fast
         forward_units = step_units(settings) / settings.forwards_per_step
         return GenerationResult(
             request_id=request.request_id,
@@ -117,16 +145,24 @@ class EdgeRunner:
             seconds=StageSeconds(
                 text=account.text_seconds,
                 denoise=account.denoise_seconds,
-                decode=self.now() - started,
+                decode=leaf.decode_seconds,
             ),
             forwards_computed=account.computed,
             work_units=account.computed * forward_units + decode_units(settings),
             provenance={
-                "rendered_as": str(QualityProfile.EXACT if account.is_exact else settings.profile),
+                "rendered_as": str(QualityProfile.EXACT if is_exact else settings.profile),
                 "edges": account.edges,
                 "forwards": {"computed": round(account.computed, 4), "saved": account.saved},
             },
         )
+
+    def _decode_alone(self, leaf: Branch) -> NDArray[np.uint8]:
+        assert leaf.state is not None
+        started = self.now()
+        runner, latents = self.model.runner, leaf.state.latents
+        frames = runner.decode_fast(latents)[0] if self.is_fast else runner.decode(latents)
+        leaf.decode_seconds = self.now() - started
+        return frames
 
     def now(self) -> float:
         # A GPU works behind the program's back: its queue must be empty for a stage to be over.
@@ -148,10 +184,9 @@ class EdgeRunner:
             branch.text_seconds = (self.now() - started) / len(batch)
         if len(batch) == 1:
             return Conditioning(prompt_embeds=rows[0], negative_prompt_embeds=negative)
-        return Conditioning(
-            prompt_embeds=torch.cat(rows),
-            negative_prompt_embeds=None if negative is None else negative.repeat(len(batch), 1, 1),
-        )
+        # All rows are views of one, so what is computed of it alone is computed once.
+        negatives = None if negative is None else negative.expand(len(batch), -1, -1)
+        return Conditioning(prompt_embeds=torch.cat(rows), negative_prompt_embeds=negatives)
 
     def _embed(self, text: str) -> torch.Tensor:
         runner = self.model.runner
@@ -188,6 +223,7 @@ class EdgeRunner:
             runner.solver,
             self.key,
             self.policy,
+            self.is_fast,
             branch.key,
         )
 

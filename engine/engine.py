@@ -148,4 +148,4 @@ def _placement(config: EngineConfig) -> Placement:
     dtype = config.dtype
     if dtype == "auto":
         dtype = "float32" if device.type == "cpu" else "bfloat16"
-    return Placement(device=device, dtype=getattr(torch, dtype))
+    return Placement(device=device, dtype=getattr(torch, dtype), fast_math=config.fast_math)

@@ -79,9 +79,10 @@ class TreeRunner:
                 for branch in batch:
                     branch.release_parent()
                 yield from watch.take_failures()
-                for branch in batch:
-                    if branch.is_leaf and branch.state is not None:
-                        yield from self._finish(branch, edges, watch)
+                leaves = [each for each in batch if each.is_leaf and each.state is not None]
+                edges.decode_together(leaves)
+                for branch in leaves:
+                    yield from self._finish(branch, edges, watch)
                 yield from self._advance(
                     [child for branch in batch if branch.state for child in branch.children],
                     edges,

@@ -50,6 +50,7 @@ class StemConditioning(StrEnum):
 class StepCacheMethod(StrEnum):
     FIRST_BLOCK = "first_block"  # skip a forward while its first block's output hardly changes
     MAG = "mag"  # skip by the model's measured change from step to step
+    EXTRAPOLATION = "extrapolation"  # draw a line through the last two predictions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +58,9 @@ class StepCachePolicy:
     """What one run may skip between its steps: approximate, so never in `exact`.
 
     `method` is a step cache of diffusers with its own `threshold`; MagCache also needs
-    `mag_ratios`, measured on the model, and skips at most `max_skip_steps` in a row. From the
+    `mag_ratios`, measured on the model, and skips at most `max_skip_steps` in a row.
+    Extrapolation computes the first `full_steps` (a fraction of the run), then one step of
+    `interval`, and the last one. From the
     fraction `hold_guidance_from` of the steps on, the difference between the conditional and
     the unconditional prediction is held, and only the conditional one is computed.
     """
@@ -66,11 +69,17 @@ class StepCachePolicy:
     threshold: float = 0.05
     max_skip_steps: int = 3
     mag_ratios: tuple[float, ...] = ()
+    interval: int = 3
+    full_steps: float = 0.2
     hold_guidance_from: float | None = None
 
     def __post_init__(self) -> None:
         if self.method is StepCacheMethod.MAG and not self.mag_ratios:
             raise InvalidRequest("mag_ratios", "MagCache needs the model's measured mag_ratios.")
+        if self.interval < 1 or not 0 <= self.full_steps <= 1:
+            raise InvalidRequest(
+                "interval", "A step cache has an interval of 1 or more and full_steps of 0 to 1."
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""Forwards that one run need not compute: step caches of diffusers, held guidance, equal rows.
+"""Forwards that one run need not compute: skipped steps, held guidance, equal rows.
 
 The pipeline stays as it is: for the time of a segment its transformer's `cache_context` and
 `forward` are wrapped, which tells the conditional forward from the unconditional one.
@@ -15,10 +15,12 @@ import torch
 from diffusers import FirstBlockCacheConfig, MagCacheConfig
 from diffusers.hooks.mag_cache import nearest_interp
 
+from engine.caching.wrapping import replaced
 from engine.types import StepCacheMethod, StepCachePolicy
 
 # MagCache never skips in the first fifth of a run: the composition is decided there.
 MAG_RETENTION = 0.2
+DIFFUSERS_METHODS = (StepCacheMethod.FIRST_BLOCK, StepCacheMethod.MAG)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ def spared_forwards(
         for name in ("transformer", "transformer_2"):
             transformer = getattr(pipeline, name, None)
             if transformer is not None:
-                if policy is not None and policy.method is not None:
+                if policy is not None and policy.method in DIFFUSERS_METHODS:
                     transformer.enable_cache(_cache_config(policy, place))
                     stack.callback(transformer.disable_cache)
                 stack.enter_context(_Forwards(transformer, place, policy, tally).wrapped())
@@ -75,10 +77,13 @@ class _Forwards:
         self._transformer = transformer
         self._place = place
         self._tally = tally
-        self._has_step_cache = policy is not None and policy.method is not None
+        self._has_step_cache = policy is not None and policy.method in DIFFUSERS_METHODS
+        self._lines: dict[str, _Line] = {}
+        self._computed_steps = _computed_steps(policy, place)
         hold_from = policy.hold_guidance_from if policy else None
         self._hold_step = None if hold_from is None else int(hold_from * place.num_steps)
         self._context = ""
+        self._step = place.start
         # Conditional forwards so far; the step at hand is the last one of them.
         self._num_conditional = 0
         self._conditional: torch.Tensor | None = None
@@ -87,31 +92,40 @@ class _Forwards:
 
     @contextmanager
     def wrapped(self) -> Iterator[None]:
-        names = ("forward", "cache_context")
-        before = {name: vars(self._transformer).get(name) for name in names}
         self._original_forward = self._transformer.forward
         self._original_context = self._transformer.cache_context
-        self._transformer.forward = self._forward
-        self._transformer.cache_context = self._cache_context
         handle = self._watch_blocks() if self._has_step_cache else None
         try:
-            yield
+            with replaced(
+                self._transformer, forward=self._forward, cache_context=self._cache_context
+            ):
+                yield
         finally:
             if handle is not None:
                 handle.remove()
-            for name, value in before.items():
-                # Methods of the class come back by removing what hides them.
-                if value is None:
-                    delattr(self._transformer, name)
-                else:
-                    setattr(self._transformer, name, value)
 
     def _cache_context(self, name: str, **kwargs: Any) -> Any:
         self._context = name
+        # A pipeline with two transformers says the step; else this one runs them all.
+        self._step = self._place.start + kwargs.get("step_index", self._num_conditional)
         return self._original_context(name, **kwargs)
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         rows = kwargs["hidden_states"].shape[0]
+        if self._computed_steps is None:
+            return self._branch(args, kwargs, rows)
+        line = self._lines.setdefault(self._context, _Line())
+        time = float(kwargs["timestep"].max())
+        if self._step not in self._computed_steps and line.is_drawn:
+            self._num_conditional += self._context != "uncond"
+            self._tally.save("extrapolation", rows)
+            return (line.at(time),)
+        output = self._branch(args, kwargs, rows)
+        line.add(time, output[0])
+        return output
+
+    def _branch(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: int) -> Any:
+        """One branch's prediction, computed or held."""
         if self._context != "uncond":
             self._num_conditional += 1
             output = self._computed(args, kwargs)
@@ -129,8 +143,7 @@ class _Forwards:
 
     def _held(self) -> torch.Tensor | None:
         """The unconditional prediction that the last computed guidance makes, once it is held."""
-        step = self._place.start + self._num_conditional - 1
-        if self._hold_step is None or step < self._hold_step:
+        if self._hold_step is None or self._step < self._hold_step:
             return None
         if self._conditional is None or self._difference is None:
             return None
@@ -174,6 +187,40 @@ class _Forwards:
             self._has_run_blocks = True
 
         return next(blocks[-1].children()).register_forward_pre_hook(note)
+
+
+class _Line:
+    """The line through the last two predictions of one branch, over time.
+
+    Predictions of a flow-matching model change smoothly from step to step, so the line is a
+    two-step Adams-Bashforth method with uneven steps (Hairer, Norsett and Wanner, III.5).
+    """
+
+    def __init__(self) -> None:
+        self._points: list[tuple[float, torch.Tensor]] = []
+
+    @property
+    def is_drawn(self) -> bool:
+        return len(self._points) == 2 and self._points[0][0] != self._points[1][0]
+
+    def add(self, time: float, prediction: torch.Tensor) -> None:
+        self._points = [*self._points[-1:], (time, prediction)]
+
+    def at(self, time: float) -> torch.Tensor:
+        (first, before), (second, latest) = self._points
+        return torch.lerp(before, latest, (time - first) / (second - first))
+
+
+def _computed_steps(policy: StepCachePolicy | None, place: SegmentPlace) -> frozenset[int] | None:
+    """Steps that extrapolation computes in any case; None without extrapolation.
+
+    They are the same for all edges of a tree. Where an edge begins, its first two are computed.
+    """
+    if policy is None or policy.method is not StepCacheMethod.EXTRAPOLATION:
+        return None
+    first = int(policy.full_steps * place.num_steps)
+    grid = range(first + policy.interval - 1, place.num_steps, policy.interval)
+    return frozenset((*range(first), *grid, place.num_steps - 1))
 
 
 def _cache_config(policy: StepCachePolicy, place: SegmentPlace) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,10 +28,14 @@ from engine.types import GenerationRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where a model lives and in which precision its transformer computes."""
+    """Where a model lives and in which precision its transformer computes.
+
+    With `fast_math` the runner may offer a way that equals diffusers up to rounding only.
+    """
 
     device: torch.device
     dtype: torch.dtype
+    fast_math: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,19 @@ class ModelRunner(Protocol):
 
     def decode(self, latents: torch.Tensor) -> NDArray[np.uint8]:
         """Turn latents (1, C, F, H, W) into RGB frames (F, H, W, 3)."""
+        ...
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether there is a faster way that equals diffusers up to rounding only."""
+        ...
+
+    def fast_forwards(self) -> AbstractContextManager[None]:
+        """Compute the transformer's forwards the fast way while the context is open."""
+        ...
+
+    def decode_fast(self, latents: torch.Tensor) -> NDArray[np.uint8]:
+        """Turn latents (B, C, F, H, W) into RGB frames (B, F, H, W, 3) the fast way."""
         ...
 
 

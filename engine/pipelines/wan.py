@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from engine.pipelines.base import (
     refuse_non_finite,
     resolve,
 )
+from engine.pipelines.wan_blocks import FastTransformer, product_dtype
+from engine.pipelines.wan_decoder import fast_decoder
 from engine.registry import ModelSpec
 from engine.types import GenerationRequest, GenerationTask
 
@@ -75,16 +79,44 @@ class WanRunner:
         The operations and their order are those at the end of WanPipeline's call, which alone
         keeps the frames equal to it bit for bit.
         """
-        refuse_non_finite(latents, folder=self._folder, stage="denoise", dtype=self.placement.dtype)
+        frames: NDArray[np.uint8] = self._decode(self._main.vae, latents)[0]
+        return frames
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether there is a faster way that equals diffusers up to rounding only."""
+        return self.placement.fast_math and FastTransformer.can_stand_in_for(self._main)
+
+    def fast_forwards(self) -> AbstractContextManager[None]:
+        """Compute the transformer's forwards the fast way while the context is open."""
+        return self._fast_transformer.installed()
+
+    @torch.no_grad()
+    def decode_fast(self, latents: torch.Tensor) -> NDArray[np.uint8]:
+        """Turn latents (B, C, F, H, W) into RGB frames (B, F, H, W, 3) the fast way."""
+        return self._decode(self._fast_vae, latents)
+
+    @cached_property
+    def _fast_transformer(self) -> FastTransformer:
+        with torch.no_grad():
+            return FastTransformer(self._main.transformer, dtype=product_dtype())
+
+    @cached_property
+    def _fast_vae(self) -> Any:
+        # Convolutions in float32 are as fast as they get where there are no units for bfloat16.
         vae = self._main.vae
+        return fast_decoder(vae) if product_dtype() is torch.bfloat16 else vae
+
+    def _decode(self, vae: Any, latents: torch.Tensor) -> NDArray[np.uint8]:
+        refuse_non_finite(latents, folder=self._folder, stage="denoise", dtype=self.placement.dtype)
         latents = latents.to(self.placement.device, dtype=vae.dtype)
         channels = (1, vae.config.z_dim, 1, 1, 1)
         mean = torch.tensor(vae.config.latents_mean).view(channels).to(latents)
         inverse_std = 1.0 / torch.tensor(vae.config.latents_std).view(channels).to(latents)
         video = vae.decode(latents / inverse_std + mean, return_dict=False)[0]
         refuse_non_finite(video, folder=self._folder, stage="decode", dtype=vae.dtype)
-        # Floats of 0 to 1, shape (F, H, W, 3); rounded as diffusers rounds for PIL images.
-        frames = self._main.video_processor.postprocess_video(video, output_type="np")[0]
+        # Floats of 0 to 1, shape (B, F, H, W, 3); rounded as diffusers rounds for PIL images.
+        frames = self._main.video_processor.postprocess_video(video, output_type="np")
         pixels: NDArray[np.uint8] = (frames * 255).round().astype(np.uint8)
         return pixels
 

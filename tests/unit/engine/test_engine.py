@@ -253,7 +253,7 @@ def test_a_result_says_how_it_came_about(
 ) -> None:
     result = _render(engine, make_request(profile="consistent", num_inference_steps=3))
     assert result.forwards_computed == 6
-    assert result.provenance["rendered_as"] == "exact"
+    assert result.provenance["rendered_as"] == "consistent"
     assert result.provenance["profile"] == "consistent"
     assert result.provenance["engine_version"] == ENGINE_VERSION
     fingerprint = weights_fingerprint("adloom-tiny", model_dir=model_dir)

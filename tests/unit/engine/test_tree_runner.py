@@ -41,7 +41,12 @@ def make_engine(model_dir: Path) -> Callable[..., Engine]:
     """Engines that keep nothing from test to test, unless the limit says so."""
 
     def make(**changes: Any) -> Engine:
-        known: dict[str, Any] = {"model_dir": model_dir, "device": "cpu", "cache_bytes": 0}
+        known: dict[str, Any] = {
+            "model_dir": model_dir,
+            "device": "cpu",
+            "cache_bytes": 0,
+            "fast_math": False,
+        }
         return Engine(EngineConfig(**(known | changes)))
 
     return make
