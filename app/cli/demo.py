@@ -28,11 +28,9 @@ from app.errors import ServiceUnavailable
 from app.paths import DEFAULT_STATE_DIR
 from app.stack.logs import last_lines
 from app.stack.record import running
-from app.stack.signals import StopRequests
+from app.stack.signals import INTERRUPTED_EXIT, StopRequested, StopRequests
 from app.stack.stack import ServersAtEnd, Stack, StackOptions, open_stack
 from app.storage import storage_from_url
-
-INTERRUPTED_EXIT = 130  # 128 + SIGINT, as shells report it
 
 
 @click.command()
@@ -65,7 +63,7 @@ def demo(
     try:
         with stops.listening(), _stack(settings, keep=keep, stops=stops) as (config, tick):
             outcome = _run(settings, config, wanted, tick)
-    except KeyboardInterrupt:
+    except StopRequested:
         say("Stopped. What is finished is kept; the same command goes on from here.")
         sys.exit(INTERRUPTED_EXIT)
     sys.exit(1 if outcome.progress.failed else 0)
@@ -85,7 +83,7 @@ def _run(
         print_quote(console, database, demo_batch)
         launch(database, demo_batch)
         watch(console, database, demo_batch, tick=tick)
-        outcome = collect(database, storage, demo_batch, folder.root / "demo")
+        outcome = collect(database, storage, demo_batch, folder.root / "demo", tick=tick)
     finally:
         database.dispose()
     print_summary(console, outcome)
@@ -121,7 +119,7 @@ def _stack(
     folder = settings.folder()
     if running(folder) is not None:
         say("Adloom is already running here; using its workers.")
-        yield Config.from_environment(settings.connected_environment()), lambda: None
+        yield Config.from_environment(settings.connected_environment()), stops.check
         return
     options = StackOptions(
         folder=folder,
@@ -131,7 +129,7 @@ def _stack(
         servers_at_end=ServersAtEnd.KEEP if keep else ServersAtEnd.STOP_STARTED,
     )
     say("Starting Postgres, Valkey and the workers …")
-    with open_stack(options, say=say, should_hurry=stops.should_hurry) as (stack, config):
+    with open_stack(options, say=say, stops=stops) as (stack, config):
         yield config, lambda: _tick(stack)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from app.models import BatchState, Usage
 from app.paths import ROOT
 from app.services import batches
 from app.services.batches import FailureSummary, Progress, VariantView
+from app.stack.processes import run_watched
 from app.storage import Storage
 
 POLL_S = 0.3
@@ -97,13 +97,20 @@ def watch(
         next_line = time.monotonic() + LINE_EVERY_S
         for progress in _poll(database, demo, tick):
             eta = _eta(progress)
-            bar.update(row, completed=progress.done, eta=eta)
+            bar.update(row, completed=progress.done + progress.in_flight, eta=eta)
             if not console.is_terminal and time.monotonic() >= next_line:
                 next_line += LINE_EVERY_S
                 console.print(f"{progress.done} of {progress.total} {eta}".rstrip())
 
 
-def collect(database: Database, storage: Storage, demo: DemoBatch, folder: Path) -> Outcome:
+def collect(
+    database: Database,
+    storage: Storage,
+    demo: DemoBatch,
+    folder: Path,
+    *,
+    tick: Callable[[], None],
+) -> Outcome:
     """Copy the finished files to `folder` under readable names, with a contact sheet."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -117,6 +124,7 @@ def collect(database: Database, storage: Storage, demo: DemoBatch, folder: Path)
     with tempfile.TemporaryDirectory(prefix="adloom-demo-") as temporary:
         posters: list[tuple[Path, str]] = []
         for view in _variants(database, demo):
+            tick()
             if view.artifact is None:
                 continue
             count += 1
@@ -126,7 +134,9 @@ def collect(database: Database, storage: Storage, demo: DemoBatch, folder: Path)
                 poster = Path(temporary) / f"{count}{Path(view.artifact.poster_key).suffix}"
                 _copy(storage, view.artifact.poster_key, poster)
                 posters.append((poster, " · ".join(_values(demo, view))))
-        sheet = _contact_sheet(posters, folder / "contact_sheet.png") if posters else None
+        sheet = (
+            _contact_sheet(posters, folder / "contact_sheet.png", tick=tick) if posters else None
+        )
     return Outcome(
         progress=progress,
         reused=reused or 0,
@@ -213,14 +223,16 @@ def _copy(storage: Storage, key: str, path: Path) -> None:
         shutil.copyfileobj(source, target)
 
 
-def _contact_sheet(posters: list[tuple[Path, str]], path: Path) -> Path | None:
+def _contact_sheet(
+    posters: list[tuple[Path, str]], path: Path, *, tick: Callable[[], None]
+) -> Path:
     """Made by the engine's own process: the control plane loads no imaging library."""
     labels = [option for _, label in posters for option in ("--label", label)]
     command = [
         *(sys.executable, "-m", "engine", "contact-sheet", "--out", str(path)),
         *("--columns", str(SHEET_COLUMNS), *labels, "--", *(str(file) for file, _ in posters)),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_watched(command, check=tick, cwd=ROOT)
     if done.returncode != 0:
         raise ServiceUnavailable(f"The contact sheet could not be made: {done.stderr.strip()}")
     return path

@@ -20,7 +20,7 @@ from app.services import workspaces
 from app.stack.commands import WorkerRole, web_command, worker_command
 from app.stack.environment import Address
 from app.stack.folder import StateFolder
-from app.stack.signals import StopRequests
+from app.stack.signals import StopRequested, StopRequests
 from app.stack.stack import Stack, StackOptions, open_stack, stop_everything
 
 TICK_S = 0.2
@@ -40,13 +40,13 @@ def up(settings: Settings, open_path: str | None) -> None:
     try:
         with (
             stops.listening(),
-            open_stack(options, say=say, should_hurry=stops.should_hurry) as (stack, config),
+            open_stack(options, say=say, stops=stops) as (stack, config),
         ):
             url = urllib.parse.urljoin(config.base_url + "/", (open_path or "").lstrip("/"))
             hint = sign_in_hint(config, options.folder)
             announce = partial(_announce, url, hint, in_browser=open_path is not None)
             _supervise(stack, settings.address, announce)
-    except KeyboardInterrupt:
+    except StopRequested:
         say("Stopped.")
 
 
@@ -54,8 +54,8 @@ def up(settings: Settings, open_path: str | None) -> None:
 @shared_options
 def down(settings: Settings) -> None:
     """Stop everything that runs from this state folder, orphans included."""
-    if not stop_everything(settings.folder(), say=say):
-        say("Nothing was running.")
+    found = stop_everything(settings.folder(), say=say)
+    say("Everything has stopped." if found else "Nothing was running.")
 
 
 @click.command()

@@ -15,10 +15,11 @@ import redis
 from app.config import Config
 from app.errors import AppError
 from app.services import schema
+from app.stack.daemon import Daemon
 from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
 from app.stack.record import Record, running
-from app.stack.servers import Server, Servers
+from app.stack.servers import Servers
 from app.storage import storage_from_url
 from engine import registry
 from engine.errors import EngineError
@@ -89,12 +90,14 @@ def _disk(folder: StateFolder) -> Check:
     return Check("State folder", Health.OK, detail)
 
 
-def _embedded(server: Server, *, is_expected: bool) -> Check:
+def _embedded(server: Daemon, *, is_expected: bool) -> Check:
     if server.is_up():
         return Check(server.name, Health.OK, f"{server.version()}, embedded, pid {server.pid}")
     if server.pid is not None:
         remedy = "Run `adloom down`, then `adloom up`."
         return Check(server.name, Health.WRONG, f"pid {server.pid} does not answer", remedy)
+    if damage := server.find_damage():
+        return Check(server.name, Health.WRONG, damage.reason, damage.remedy)
     if is_expected:
         remedy = "The supervisor starts it again; if it does not, read the log."
         return Check(server.name, Health.WRONG, "stopped while Adloom runs", remedy)

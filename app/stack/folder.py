@@ -8,7 +8,8 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO
 
 from app.errors import ConfigurationError, Conflict
 
+LOCK_POLL_S = 0.05
 # Unix sockets lie here: their path may hold about 107 bytes, a checkout's path may be longer.
 RUN_ROOT = Path("/tmp")  # noqa: S108  (the folder below is created with mode 700 and checked)
 
@@ -90,17 +92,24 @@ class StateFolder:
         try:
             return Secrets(**json.loads(path.read_text()))
         except (ValueError, TypeError, OSError) as error:
-            raise damaged(path, f"it cannot be read: {error}") from None
+            loses = "Everybody has to sign in again"
+            raise damage(path, f"it cannot be read: {error}", loses=loses).to_error() from None
 
     @contextmanager
-    def lock(self, name: str, *, wait: bool = True) -> Iterator[IO[str]]:
-        """Hold an exclusive lock that ends with this process; Conflict if held and not `wait`."""
+    def lock(
+        self, name: str, *, wait: bool = True, check: Callable[[], None] = lambda: None
+    ) -> Iterator[IO[str]]:
+        """Hold an exclusive lock that ends with this process; Conflict if held and not `wait`.
+
+        `check` is called while it waits, and raises to give up.
+        """
         path = self.run / f"{name}.lock"
         with path.open("a+") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Conflict(f"{path} is held by another process.") from None
+            while not _try_lock(handle):
+                if not wait:
+                    raise Conflict(f"{path} is held by another process.")
+                check()
+                time.sleep(LOCK_POLL_S)
             yield handle
 
     def _create_run_folder(self, mode: int) -> None:
@@ -115,11 +124,35 @@ class StateFolder:
         self.run.chmod(mode)
 
 
-def damaged(path: Path, why: str) -> ConfigurationError:
-    """The error for a part of the state folder that cannot be used, with the way out."""
-    return ConfigurationError(
-        f"{path} is damaged: {why}. Move it aside (`mv {path} {path}.broken`) and start again; "
-        "the rest of the state folder is kept."
+def _try_lock(handle: IO[str]) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """Why a part of the state folder cannot be used, and the way out with what it costs."""
+
+    reason: str
+    remedy: str
+
+    def to_error(self) -> ConfigurationError:
+        return ConfigurationError(f"{self.reason} {self.remedy}")
+
+
+def damage(path: Path, why: str, *, loses: str) -> Damage:
+    """A part that has to be moved aside; `loses` says what goes with it."""
+    return Damage(reason=f"{path} is damaged: {why}.", remedy=move_aside(path, loses=loses))
+
+
+def move_aside(path: Path, *, loses: str) -> str:
+    """The way out that always works, with its price."""
+    return (
+        f"Move it aside (`mv {path} {path}.broken`) and start again. {loses}; the rest of the "
+        "state folder is kept."
     )
 
 

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,8 +18,9 @@ import psutil
 import psycopg
 
 from app.errors import ConfigurationError, ServiceUnavailable
-from app.stack.folder import StateFolder, damaged
-from app.stack.processes import end, find_process, read_pid
+from app.stack.daemon import Daemon
+from app.stack.folder import Damage, damage, move_aside
+from app.stack.processes import find_process, read_pid, run_watched
 from app.stack.system_user import SystemUser, open_way, postgres_user
 
 SUPERUSER = "postgres"
@@ -28,26 +28,24 @@ DATABASE = "adloom"
 START_TIMEOUT_S = 120.0  # crash recovery after a power cut may take a while
 START_TRIES = 20
 SOCKET_LOCK = ".s.PGSQL.5432.lock"
+PARTS = ("base", "global", "pg_wal", "pg_xact")
+LOSES = (
+    "Lost with it are campaigns, people and the records of all batches; the finished files in "
+    "artifacts/ remain"
+)
 
 
-class PostgresServer:
+class PostgresServer(Daemon):
     """One cluster in `<state>/postgres`, listening on a socket that only we can open."""
 
     name = "Postgres"
-
-    def __init__(self, folder: StateFolder, *, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._say = say
-        self._process: subprocess.Popen[bytes] | None = None
+    # Fast shutdown ends the sessions and writes the data; after an immediate one, or a kill, the
+    # next start replays the log.
+    stop_signals = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
 
     @property
     def url(self) -> str:
         return f"postgresql://{SUPERUSER}@/{DATABASE}?host={self._socket_folder}"
-
-    @property
-    def pid(self) -> int | None:
-        process = self._find()
-        return None if process is None else process.pid
 
     def is_up(self) -> bool:
         """Whether it answers a query and serves our data folder."""
@@ -60,29 +58,30 @@ class PostgresServer:
 
     def ensure_running(self) -> bool:
         """Start it unless it runs; whether it had to be started."""
-        with self._folder.lock("postgres"):
-            if self._find() is not None and self._is_ours() and self._wait_ready():
+        with self._folder.lock("postgres", check=self._stops.check):
+            if (
+                self._find() is not None
+                and self._is_ours()
+                and self._wait_until_up(START_TIMEOUT_S)
+            ):
                 return False
-            self._end_stranger()
+            self._end_stranger("whose data or socket is gone")
             user = postgres_user(self._say)
             for path in (self._data, _binary("postgres")):
                 open_way(path, user, self._say)
             if not self._data.exists():
                 self._create_cluster(user)
-            self._check_cluster()
+            if found := self.find_damage():
+                raise found.to_error()
             self._launch(user)
             self._create_database()
             return True
 
-    def stop(self, *, immediately: bool = False) -> None:
-        """Fast shutdown (sessions are ended, data is written); immediate replays at next start."""
-        process = self._find()
-        if process is not None:
-            first = signal.SIGQUIT if immediately else signal.SIGINT
-            end(process, first=first, then=signal.SIGQUIT, wait_s=10)
-        if self._process is not None:
-            self._process.wait(timeout=10)
-            self._process = None
+    def find_damage(self) -> Damage | None:
+        """It reads the version, the folders and the control file, not the tables."""
+        if not self._data.exists():
+            return None
+        return self._find_missing() or self._find_other_version() or self._find_bad_control_file()
 
     @property
     def _data(self) -> Path:
@@ -109,12 +108,6 @@ class PostgresServer:
         }
         return len(pids) == 1 and None not in pids
 
-    def _end_stranger(self) -> None:
-        process = self._find()
-        if process is not None:
-            self._say(f"Stopped a Postgres (pid {process.pid}) whose data or socket is gone.")
-            end(process, first=signal.SIGQUIT, then=signal.SIGKILL, wait_s=10)
-
     def _create_cluster(self, user: SystemUser) -> None:
         # Made beside its place and renamed, so that an interrupted start leaves nothing half-made.
         draft = self._data.with_name("postgres.new")
@@ -132,9 +125,8 @@ class PostgresServer:
             # No TCP, and only we can enter the folder of the socket.
             "--auth=trust",
         ]
-        done = subprocess.run(
-            command, cwd="/", capture_output=True, text=True, check=False, **user.process_options
-        )
+        check = self._stops.check
+        done = run_watched(command, check=check, cwd="/", **user.process_options)
         if done.returncode != 0:
             raise ServiceUnavailable(
                 f"The database could not be created in {self._folder.root}: "
@@ -142,18 +134,40 @@ class PostgresServer:
             )
         draft.rename(self._data)
 
-    def _check_cluster(self) -> None:
-        version_file = self._data / "PG_VERSION"
-        try:
-            found = version_file.read_text().strip()
-        except OSError as error:
-            raise damaged(self._data, f"{version_file.name}: {error.strerror}") from None
+    def _find_missing(self) -> Damage | None:
+        for name in ("PG_VERSION", *PARTS):
+            if not (self._data / name).exists():
+                return damage(self._data, f"{name} is missing", loses=LOSES)
+        return None
+
+    def _find_other_version(self) -> Damage | None:
+        found = (self._data / "PG_VERSION").read_text(errors="replace").strip()
         expected = _binary_version().rpartition(" ")[2].partition(".")[0]
-        if found != expected:
-            raise damaged(
-                self._data,
-                f"it was written by Postgres {found}, and this version of Adloom brings {expected}",
-            )
+        if found == expected:
+            return None
+        if not found.isdecimal():
+            return damage(self._data, f"PG_VERSION holds {found[:20]!r}", loses=LOSES)
+        return Damage(
+            reason=f"{self._data} was written by Postgres {found}, and this version of Adloom "
+            f"brings {expected}.",
+            remedy=f"Set DATABASE_URL to a Postgres {expected} that the data was carried over to "
+            f"(pg_dumpall). Or: {move_aside(self._data, loses=LOSES)}",
+        )
+
+    def _find_bad_control_file(self) -> Damage | None:
+        done = subprocess.run(
+            [str(_binary("pg_controldata")), str(self._data)],
+            env={"LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        # A wrong checksum is only a warning, at which a server would refuse to start.
+        if done.returncode == 0 and "warning" not in (done.stdout + done.stderr).lower():
+            return None
+        reason = "wrong checksum" if done.returncode == 0 else _last_complaint(done.stderr)
+        return damage(self._data, f"its control file cannot be used ({reason})", loses=LOSES)
 
     def _launch(self, user: SystemUser) -> None:
         self._socket_folder.mkdir(mode=0o700, exist_ok=True)
@@ -164,22 +178,11 @@ class PostgresServer:
             *("-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
             *("-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "max_connections=100"),
         ]
-        log = self._folder.log("postgres")
         for attempt in range(START_TRIES):
-            with log.open("ab") as output:
-                offset = output.tell()
-                self._process = subprocess.Popen(
-                    command,
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    **user.process_options,
-                )
-            if self._wait_ready():
+            offset = self._spawn(command, cwd=Path("/"), **user.process_options)
+            if self._wait_until_up(START_TIMEOUT_S):
                 return
-            reason = _last_complaint(_read_from(log, offset))
+            reason = _last_complaint(self._said_since(offset))
             if "Permission denied" in reason:
                 raise ConfigurationError(
                     f"Postgres may not use {self._data} ({reason}). Choose a state folder that "
@@ -188,18 +191,10 @@ class PostgresServer:
                 )
             # Sessions of a killed server take a moment to notice.
             if "still in use" not in reason or attempt == START_TRIES - 1:
-                raise damaged(self._data, f"Postgres does not start: {reason} (log: {log})")
+                why = f"Postgres does not start: {reason} (log: {self._log})"
+                raise damage(self._data, why, loses=LOSES).to_error()
+            self._stops.check()
             time.sleep(0.5)
-
-    def _wait_ready(self) -> bool:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self._ask("SELECT 'ready'") == "ready":
-                return True
-            if self._find() is None and (self._process is None or self._process.poll() is not None):
-                return False
-            time.sleep(0.05)
-        return False
 
     def _create_database(self) -> None:
         if self._ask(f"SELECT 'yes' FROM pg_database WHERE datname = '{DATABASE}'") is None:  # noqa: S608
@@ -239,12 +234,6 @@ def _binary_version() -> str:
         [str(_binary("postgres")), "--version"], capture_output=True, text=True, check=True
     )
     return done.stdout.strip()
-
-
-def _read_from(path: Path, offset: int) -> str:
-    with path.open(errors="replace") as lines:
-        lines.seek(offset)
-        return lines.read()
 
 
 def _last_complaint(text: str) -> str:

@@ -5,10 +5,42 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+SLICE_S = 0.1
+
+
+def run_watched(
+    command: Sequence[str], *, check: Callable[[], None], **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; when `check`, called meanwhile, raises, the program is killed.
+
+    It has a session of its own: Ctrl-C in the terminal reaches this process alone.
+    """
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    ) as process:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=SLICE_S)
+                return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            except subprocess.TimeoutExpired:
+                try:
+                    check()
+                except BaseException:
+                    end_group(process.pid, signal.SIGKILL)
+                    raise
 
 
 def find_process(pid: int | None, *, name: str) -> psutil.Process | None:
@@ -44,16 +76,26 @@ def read_pid(path: Path) -> int | None:
 
 
 def end(
-    process: psutil.Process, *, first: signal.Signals, then: signal.Signals, wait_s: float
-) -> None:
-    """Send `first`, wait, send `then` if it still lives, and wait until it is gone."""
-    for signal_number, patience_s in ((first, wait_s), (then, 10.0)):
+    process: psutil.Process,
+    *signals: signal.Signals,
+    wait_s: float,
+    should_hurry: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda message: None,
+) -> bool:
+    """Send the signals, one after the other as long as it lives; whether it is gone.
+
+    Each is given `wait_s`, the first less when `should_hurry()`. What follows the first is told.
+    """
+    for number, signal_number in enumerate(signals):
+        if number > 0:
+            say(f"pid {process.pid} has not ended yet; sending it {signal_number.name}.")
         try:
             process.send_signal(signal_number)
         except psutil.NoSuchProcess:
-            return
-        if wait_gone(process, patience_s):
-            return
+            return True
+        if wait_gone(process, wait_s, give_up=should_hurry if number == 0 else lambda: False):
+            return True
+    return False
 
 
 def end_group(pid: int, signal_number: signal.Signals) -> None:
@@ -62,10 +104,12 @@ def end_group(pid: int, signal_number: signal.Signals) -> None:
         os.killpg(pid, signal_number)
 
 
-def wait_gone(process: psutil.Process, timeout_s: float) -> bool:
+def wait_gone(
+    process: psutil.Process, timeout_s: float, *, give_up: Callable[[], bool] = lambda: False
+) -> bool:
     """Whether the process ended in time; an unreaped child counts as ended."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not give_up():
         try:
             if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
                 return True

@@ -74,8 +74,9 @@ def end_orphans(folder: StateFolder, say: Callable[[str], None]) -> int:
     for name, process in orphans.items():
         say(f"Stopping {name} (pid {process.pid}), left over from a supervisor that was killed.")
         process.send_signal(signal.SIGTERM)
-    for process in orphans.values():
+    for name, process in orphans.items():
         if not wait_gone(process, ORPHAN_GRACE_S):
+            say(f"{name} (pid {process.pid}) did not end in {ORPHAN_GRACE_S:.0f} s; killed it.")
             end_group(process.pid, signal.SIGKILL)
     forget(folder)
     return len(orphans)

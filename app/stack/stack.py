@@ -14,17 +14,19 @@ from app.config import Config
 from app.errors import AppError, Conflict
 from app.services import schema
 from app.stack.commands import WorkerRole, web_command, worker_command
+from app.stack.daemon import Daemon
 from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
 from app.stack.ports import require_free
 from app.stack.processes import end
 from app.stack.record import LOCK, end_orphans, forget, running
-from app.stack.servers import Server, Servers
+from app.stack.servers import Servers
+from app.stack.signals import StopRequests
 from app.stack.supervisor import ProcessSpec, Supervisor
 
 SERVER_CHECK_S = 2.0
-# Longer than a supervisor needs to stop everything in good order.
-DOWN_PATIENCE_S = 40.0
+# Longer than a supervisor needs to stop its processes in good order, and then its servers.
+DOWN_PATIENCE_S = 25.0
 
 
 class ServersAtEnd(StrEnum):
@@ -49,21 +51,24 @@ class StackOptions:
 class Stack:
     """Started by `open_stack`; `tick` keeps it alive."""
 
-    def __init__(self, options: StackOptions, *, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: StackOptions, *, say: Callable[[str], None], stops: StopRequests
+    ) -> None:
         self._options = options
         self._say = say
+        self._stops = stops
         self._next_check = 0.0
-        self._started: list[Server] = []
-        self.servers = Servers(options.folder, options.environ, say=say)
+        self.servers = Servers(options.folder, options.environ, say=say, stops=stops)
         self.supervisor = Supervisor(
             options.folder, web_url=options.address.url if options.with_web else None, say=say
         )
 
     def start_servers(self) -> Config:
         """Servers up, schema current; returns the configuration that leads to them."""
-        self._started = self.servers.ensure_running()
+        self.servers.ensure_running()
         config = Config.from_environment(self.environment())
         schema.upgrade(config)
+        self._stops.check()
         return config
 
     def start_processes(self) -> None:
@@ -89,7 +94,11 @@ class Stack:
         )
 
     def tick(self) -> None:
-        """Restart what has died: processes at once, servers within two seconds."""
+        """Restart what has died: processes at once, servers within two seconds.
+
+        StopRequested once somebody asked for the end.
+        """
+        self._stops.check()
         self.supervisor.tick()
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + SERVER_CHECK_S
@@ -98,21 +107,23 @@ class Stack:
             except AppError as error:
                 self._say(error.message)
 
-    def stop(self, *, should_hurry: Callable[[], bool]) -> None:
-        self.supervisor.stop(should_hurry=should_hurry)
-        chosen: dict[ServersAtEnd, list[Server] | None] = {
+    def stop(self) -> None:
+        self.supervisor.stop(should_hurry=self._stops.should_hurry)
+        chosen: dict[ServersAtEnd, list[Daemon] | None] = {
             ServersAtEnd.STOP: None,
-            ServersAtEnd.STOP_STARTED: self._started,
+            ServersAtEnd.STOP_STARTED: self.servers.started,
             ServersAtEnd.KEEP: [],
         }
-        self.servers.stop(chosen[self._options.servers_at_end], immediately=should_hurry())
+        at_end = chosen[self._options.servers_at_end]
+        self.servers.stop(at_end, immediately=self._stops.should_hurry())
 
 
 @contextmanager
 def open_stack(
-    options: StackOptions, *, say: Callable[[str], None], should_hurry: Callable[[], bool]
+    options: StackOptions, *, say: Callable[[str], None], stops: StopRequests
 ) -> Iterator[tuple[Stack, Config]]:
-    """Start everything, hand it out, and stop it however the block ends.
+    """Start everything, hand it out, and stop it however the block ends: at the latest when a
+    wait in it raises StopRequested.
 
     Conflict when another supervisor runs in this folder; nothing is started when the port is
     taken.
@@ -126,10 +137,10 @@ def open_stack(
         end_orphans(folder, say)
         if options.with_web:
             require_free(options.address)
-        stack = Stack(options, say=say)
+        stack = Stack(options, say=say, stops=stops)
         stack.supervisor.register()
         cleanup.callback(lambda: forget(folder))
-        cleanup.callback(lambda: stack.stop(should_hurry=should_hurry))
+        cleanup.callback(stack.stop)
         config = stack.start_servers()
         stack.start_processes()
         yield stack, config
@@ -143,7 +154,10 @@ def stop_everything(folder: StateFolder, *, say: Callable[[str], None]) -> bool:
     if process is not None:
         found = True
         say(f"Stopping Adloom (pid {process.pid}) …")
-        end(process, first=signal.SIGTERM, then=signal.SIGKILL, wait_s=DOWN_PATIENCE_S)
+        # A second request makes it kill its processes at once.
+        requests = (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL)
+        if not end(process, *requests, wait_s=DOWN_PATIENCE_S, say=say):
+            say(f"pid {process.pid} does not end, not even killed: the system holds it.")
     if end_orphans(folder, say):
         found = True
     servers = Servers(folder, {}, say=say)

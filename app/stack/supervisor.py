@@ -100,8 +100,7 @@ class ManagedProcess:
     def kill(self) -> None:
         if self._process is not None:
             end_group(self._process.pid, signal.SIGKILL)
-            # Bounded: an interrupt in the midst of `poll` leaves the lock of that process taken,
-            # and a wait without an end would never get it.
+            # Bounded, because the system does not end a process that hangs in a driver.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=KILL_WAIT_S)
 

