@@ -32,6 +32,16 @@ from app.models.render_job import (
     RenderJob,
 )
 from app.models.worker import WorkerProgress
+from app.models.webhook import (
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookDeliveryState,
+    WebhookDisabledReason,
+    WebhookEndpoint,
+    WebhookEvent,
+    WebhookEventType,
+    WebhookVariantEnd,
+)
 from app.models.workspace import ApiKey, Membership, User, Workspace
 
 __all__ = [
@@ -67,5 +77,13 @@ __all__ = [
     "User",
     "Variant",
     "WorkerProgress",
+    "WebhookAttempt",
+    "WebhookDelivery",
+    "WebhookDeliveryState",
+    "WebhookDisabledReason",
+    "WebhookEndpoint",
+    "WebhookEvent",
+    "WebhookEventType",
+    "WebhookVariantEnd",
     "Workspace",
 ]

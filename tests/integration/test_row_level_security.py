@@ -29,6 +29,13 @@ from app.models import (
     Usage,
     User,
     Variant,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookDeliveryState,
+    WebhookEndpoint,
+    WebhookEvent,
+    WebhookEventType,
+    WebhookVariantEnd,
     WorkerProgress,
     Workspace,
 )
@@ -67,6 +74,30 @@ def fill(session: Session, workspace: Workspace) -> None:
                    updated_at=func.now()),
         ]
     )  # fmt: skip
+    session.flush()
+    fill_webhooks(session, job)
+
+
+def fill_webhooks(session: Session, job: RenderJob) -> None:
+    scope = {"workspace_id": job.workspace_id}
+    endpoint = WebhookEndpoint(
+        **scope, url="https://example.com", event_types=[], secret_sealed=b"x"
+    )
+    event = WebhookEvent(**scope, event_type=WebhookEventType.BATCH_COMPLETED, data={})
+    session.add_all([endpoint, event])
+    session.flush()
+    delivery = WebhookDelivery(
+        **scope, endpoint_id=endpoint.id, event_id=event.id,
+        state=WebhookDeliveryState.PENDING, next_attempt_at=func.now(),
+    )  # fmt: skip
+    session.add(delivery)
+    session.flush()
+    session.add_all(
+        [
+            WebhookAttempt(**scope, delivery_id=delivery.id, number=1, started_at=func.now()),
+            WebhookVariantEnd(**scope, batch_id=job.batch_id, job_id=job.id),
+        ]
+    )
     session.flush()
 
 
@@ -217,6 +248,8 @@ def test_the_workspace_is_forgotten_with_the_transaction(
         "UPDATE batch_counters SET count = 0",
         "TRUNCATE campaigns",
         "SELECT nextval('lease_tokens')",
+        "INSERT INTO webhook_attempts DEFAULT VALUES",
+        "UPDATE webhook_events SET data = '{}'",
     ],
 )
 def test_the_web_connection_may_not(database: Database, workspace: Workspace, query: str) -> None:
