@@ -91,6 +91,7 @@ class WorkerProcesses:
             "ADLOOM_LEASE_S": str(config.workers.lease_s),
             "TEST_POLL_S": "0.2",
             "TEST_STEP_S": "0",
+            "TEST_LOAD_S": "0",
             "TEST_RENDER_LOG": str(self.folder / "renders.log"),
         }
 

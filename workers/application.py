@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import sys
 from typing import Any
 
 from celery import Celery, bootsteps
@@ -67,9 +70,24 @@ def _loops_step(runtime: Runtime) -> type[bootsteps.StartStopStep]:
         def stop(self, parent: Worker) -> None:
             del parent
             runtime.stop()
-            runtime.join()
+            if not runtime.join():
+                # Runs before every other handler, because it is the last to be registered.
+                atexit.register(_end_at_once)
 
         def terminate(self, parent: Any) -> None:
             self.stop(parent)
 
     return Loops
+
+
+def _end_at_once() -> None:
+    """End the process in good order although a thread of it is inside native code.
+
+    A denoising step or the loading of torch cannot be interrupted, and the interpreter must not
+    tidy up under it: torch's threads would abort the process ("terminate called without an
+    active exception"), and the stop that was asked for would look like a crash.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

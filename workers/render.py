@@ -62,13 +62,19 @@ class RenderLoop(Loop):
     def turn(self) -> bool:
         if self._engine is None:
             self._engine = self._engine_factory()
-        if not self._pause.is_over():
+        # Making it may have taken so long that the end was asked for meanwhile.
+        if self.is_stopping or not self._pause.is_over():
             return False
         group = self._claim()
         if group is None:
             return False
         self._render(self._engine, group)
         return True
+
+    @property
+    def has_engine(self) -> bool:
+        """False until the engine is made; before that no work is claimed."""
+        return self._engine is not None
 
     def abandon(self) -> None:
         """Hand back what a silent engine has in hand; whatever comes of it later is dropped."""

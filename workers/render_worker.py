@@ -13,6 +13,10 @@ from workers.heartbeat import Heartbeat
 from workers.pause import Pause
 from workers.render import RenderLoop
 
+# Of the time to stop, what the render gets; the rest is for storing what was rendered.
+RENDER_SHARE = 0.75
+JOIN_SLICE_S = 0.1
+
 
 class RenderWorker:
     """Serves the queue `render`."""
@@ -54,7 +58,7 @@ class RenderWorker:
     def join(self, timeout_s: float) -> bool:
         """Rendering ends first, then what was rendered is stored; leases are renewed to the end."""
         deadline = time.monotonic() + timeout_s
-        is_done = self._loop.join(timeout_s)
+        is_done = self._join_loop(RENDER_SHARE * timeout_s)
         if not is_done:
             # A step longer than the patience of whoever stops us: its result is dropped.
             self._loop.abandon()
@@ -62,6 +66,14 @@ class RenderWorker:
         self._heartbeat.stop()
         self._heartbeat.join(1.0)
         return is_done
+
+    def _join_loop(self, timeout_s: float) -> bool:
+        """Wait for the step in hand; not for an engine in the making, for it holds no work."""
+        deadline = time.monotonic() + timeout_s
+        while not self._loop.join(JOIN_SLICE_S):
+            if time.monotonic() >= deadline or not self._loop.has_engine:
+                return False
+        return True
 
     def _is_hung(self) -> bool:
         return self._loop.is_hung()

@@ -76,12 +76,18 @@ class Runtime:
         for part in self._parts.values():
             part.stop()
 
-    def join(self) -> None:
-        """Wait for the loops, but not for ever: a lease that stays behind runs out by itself."""
+    def join(self) -> bool:
+        """Wait for the loops, but not for ever; False when one of their threads still runs.
+
+        What it had in hand was handed back; a lease that stays behind runs out by itself.
+        """
         deadline = time.monotonic() + STOP_TIMEOUT_S
+        is_done = True
         for queue, part in self._parts.items():
             if not part.join(max(0.1, deadline - time.monotonic())):
-                logger.error("the %s loop did not stop in time; its leases run out", queue)
+                logger.warning("the %s loop is left in the midst of something long", queue)
+                is_done = False
+        return is_done
 
 
 def worker_name() -> str:

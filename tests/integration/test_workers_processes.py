@@ -21,6 +21,7 @@ from app.stack.folder import StateFolder
 from app.stack.valkey import ValkeyServer
 from tests.factories import make_jobs
 from tests.worker_processes import WorkerProcess, WorkerProcesses, wait_until, worker_processes
+from workers.runtime import STOP_TIMEOUT_S
 
 LEASE_S = 1.5
 
@@ -162,6 +163,31 @@ def test_sigterm_hands_back_uncharged_what_is_not_rendered(
     with database.system_scope() as session:
         waiting = session.scalars(select(RenderJob).where(RenderJob.state == JobState.QUEUED)).all()
     assert {job.start_count for job in waiting} == {0}
+
+
+def test_sigterm_in_a_step_longer_than_the_grace_hands_back_and_ends_well(
+    database: Database, workers: WorkerProcesses, enqueue: Callable[..., list[UUID]]
+) -> None:
+    enqueue(*prompts(3))
+    process = workers.start("render", TEST_ENDLESS_STEP="yes")
+    process.wait_for_line("computing")
+    assert count_states(database) == {"running": 3}
+    assert process.terminate() < STOP_TIMEOUT_S + 4
+    assert process.popen.returncode == 0, process.output()
+    assert "terminate called" not in process.output()
+    assert count_states(database) == {"queued": 3}
+    with database.system_scope() as session:
+        assert set(session.scalars(select(RenderJob.start_count))) == {0}
+
+
+def test_sigterm_while_the_engine_is_being_made_does_not_wait_for_it(
+    database: Database, workers: WorkerProcesses, enqueue: Callable[..., list[UUID]]
+) -> None:
+    enqueue(*prompts(3))
+    process = start_idle(workers, "render", TEST_LOAD_S="600")
+    assert process.terminate() < STOP_TIMEOUT_S, "nothing is in hand"
+    assert process.popen.returncode == 0, process.output()
+    assert count_states(database) == {"queued": 3}
 
 
 def test_a_job_that_kills_its_worker_is_quarantined_and_the_others_finish(
