@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
 from sqlalchemy import select, text
 
+from app.config import Config, WorkerSettings
 from app.db import Database
-from app.models import Batch, RenderJob, Workspace
-from tests.factories import make_batch, make_campaign, make_workspace
+from app.models import Batch, JobPurpose, RenderJob, Workspace
+from app.storage import Storage
+from tests.engines import NullEngine
+from tests.factories import make_batch, make_campaign, make_jobs, make_workspace
+from tests.rendering import SETTINGS_OF_TESTS, Run
+
+if TYPE_CHECKING:
+    from workers.render_worker import RenderWorker
 
 
 @pytest.fixture
@@ -50,3 +59,45 @@ def pass_time(database: Database) -> Callable[..., None]:
             session.execute(text(f"UPDATE render_jobs SET {moved}"))
 
     return shift
+
+
+@pytest.fixture
+def run(config: Config, database: Database, storage: Storage) -> Iterator[Run]:
+    """Starts render workers and stops those that the test leaves running."""
+    # Local import: it brings the media libraries in, which most tests do without.
+    from workers.render_worker import RenderWorker
+
+    started: list[RenderWorker] = []
+
+    def start(
+        engine: NullEngine,
+        *,
+        store: Storage = storage,
+        settings: WorkerSettings = SETTINGS_OF_TESTS,
+    ) -> RenderWorker:
+        worker = RenderWorker(
+            replace(config, workers=settings),
+            database,
+            store,
+            worker=f"worker-{len(started)}",
+            engine_factory=lambda: engine,
+        )
+        worker.start()
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        worker.stop()
+        worker.join(5.0)
+
+
+@pytest.fixture
+def enqueue(database: Database, batch: Batch) -> Callable[..., list[UUID]]:
+    """Puts groups of prompts into the queue as jobs of `batch`."""
+
+    def make(*groups: list[str], purpose: JobPurpose = JobPurpose.FINAL) -> list[UUID]:
+        with database.system_scope() as session:
+            return make_jobs(session, batch, *groups, purpose=purpose)
+
+    return make
