@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import ConfigError
+from engine.profiles import GUARD_EVERY
 from engine.types import StemConditioning, StepCachePolicy
 
 BUNDLED_MODEL_DIR = Path(__file__).parent / "weights"
@@ -33,7 +34,10 @@ class EngineConfig:
             two CPU cores 8 clips together took 2.4 times less per clip than one by one.
         cache_bytes: limit for prompt embeddings and states kept for later requests; 0 keeps none.
         stem_conditioning: what edges that variants share are conditioned on.
-        step_cache: what profiles other than `exact` may skip inside a run; None skips nothing.
+        step_cache: what profiles other than `exact` may skip inside a run; None leaves that to the
+            calibration and the profile.
+        guard_every: one in so many approximate renders is checked by an exact one; 0 checks none,
+            which is for measurements that do the checking themselves.
         fast_math: profiles other than `exact` may round differently from diffusers: on a CPU they
             compute with fewer operations, in bfloat16 where the processor is faster with it.
     """
@@ -46,6 +50,7 @@ class EngineConfig:
     cache_bytes: int = 256 * MEBIBYTE
     stem_conditioning: StemConditioning = STEM_CONDITIONING
     step_cache: StepCachePolicy | None = None
+    guard_every: int = GUARD_EVERY
     fast_math: bool = True
 
     @classmethod

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import diffusers
 import torch
 
 from engine.caching.shared import SharedCache
+from engine.calibration import Calibration
 from engine.config import EngineConfig
 from engine.edge_runner import LoadedModel
 from engine.errors import ConfigError, EngineError, InvalidRequest
 from engine.forks import with_fork_steps
+from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
-from engine.plan import Calibration, plan
+from engine.plan import known_fork_steps, plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
 from engine.tree_runner import Outcome, TreeRunner
-from engine.types import ENGINE_VERSION, GenerationFailure, GenerationRequest
+from engine.types import ENGINE_VERSION, GenerationFailure, GenerationRequest, RenderSettings
 from engine.watching import CancelCheck, ProgressCallback, Watch
+
+CalibrationFinder = Callable[[RenderSettings], Calibration | None]
 
 
 class Engine:
@@ -29,13 +33,20 @@ class Engine:
     """
 
     def __init__(
-        self, config: EngineConfig | None = None, *, calibration: Calibration | None = None
+        self,
+        config: EngineConfig | None = None,
+        *,
+        calibration: Calibration | CalibrationFinder | None = None,
     ) -> None:
-        """`calibration` holds for requests whose slots carry no fork steps yet."""
+        """`calibration` is one, or finds those of the settings that it is asked for.
+
+        It says where slots fork that carry no fork steps yet, what conditions the steps before,
+        and what may be skipped; one of other weights or settings says nothing.
+        """
         self._config = config or EngineConfig.from_environment()
         self._calibration = calibration
         self._placement = _placement(self._config)
-        self._runners: dict[str, TreeRunner] = {}
+        self._runners: dict[str, GuardedRunner] = {}
         self.cache = SharedCache(limit_bytes=self._config.cache_bytes)
         if self._config.torch_threads is not None:
             torch.set_num_threads(self._config.torch_threads)
@@ -69,15 +80,34 @@ class Engine:
             except EngineError as error:
                 yield GenerationFailure.from_error(request.request_id, error)
         watch = Watch(on_progress=on_progress, should_cancel=should_cancel)
+        calibrations = {
+            settings: self._find_calibration(settings)
+            for settings in {request.settings for request in accepted.values()}
+        }
         planned = plan(
-            accepted.values(), calibration=self._calibration, max_group=max(1, len(accepted))
+            accepted.values(),
+            fork_steps_of=lambda settings: known_fork_steps(
+                settings, calibration=calibrations[settings]
+            ),
+            max_group=max(1, len(accepted)),
         )
         for group in planned.groups:
             family = [
                 with_fork_steps(accepted[member.request_id], member.fork_steps)
                 for member in group.members
             ]
-            yield from self._render(family, watch)
+            yield from self._render(family, watch, calibrations[family[0].settings])
+
+    def _find_calibration(self, settings: RenderSettings) -> Calibration | None:
+        """The calibration that fits these settings and the weights at hand."""
+        found = self._calibration(settings) if callable(self._calibration) else self._calibration
+        if found is None:
+            return None
+        try:
+            fingerprint = weights_fingerprint(settings.model_id, model_dir=self._config.model_dir)
+        except EngineError:
+            return None  # without whole weights each request fails by itself
+        return found if found.fits(settings, weights_fingerprint=fingerprint) else None
 
     def _accept(self, request: GenerationRequest, accepted: dict[str, GenerationRequest]) -> None:
         if request.request_id in accepted:
@@ -87,7 +117,9 @@ class Engine:
         validate_request(request, model_dir=self._config.model_dir)
         accepted[request.request_id] = request
 
-    def _render(self, family: list[GenerationRequest], watch: Watch) -> Iterator[Outcome]:
+    def _render(
+        self, family: list[GenerationRequest], watch: Watch, calibration: Calibration | None
+    ) -> Iterator[Outcome]:
         """Render one family; a model that cannot be loaded fails each of its requests."""
         wanted = watch.open_ones(family, step=0)
         yield from watch.take_failures()
@@ -100,10 +132,10 @@ class Engine:
             watch.fail(wanted, error)
             yield from watch.take_failures()
             return
-        for outcome in runner.run(wanted, watch):
+        for outcome in runner.run(wanted, watch, calibration=calibration):
             yield self._signed(outcome, wanted[0], runner.model)
 
-    def _runner(self, model_id: str) -> TreeRunner:
+    def _runner(self, model_id: str) -> GuardedRunner:
         if model_id not in self._runners:
             spec = get_model(model_id)
             folder = checkpoint_folder(model_id, model_dir=self._config.model_dir)
@@ -112,7 +144,8 @@ class Engine:
                 runner=runner_class.load(spec, folder, self._placement),
                 fingerprint=weights_fingerprint(model_id, model_dir=self._config.model_dir),
             )
-            self._runners[model_id] = TreeRunner(model, config=self._config, cache=self.cache)
+            trees = TreeRunner(model, config=self._config, cache=self.cache)
+            self._runners[model_id] = GuardedRunner(trees)
         return self._runners[model_id]
 
     def _signed(self, outcome: Outcome, request: GenerationRequest, model: LoadedModel) -> Outcome:

@@ -9,13 +9,22 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from engine.calibration import Calibration as Calibration
 from engine.errors import InvalidRequest
 from engine.forks import default_fork_steps, settle_forks
+from engine.guarded import guarded_ids
+from engine.profiles import STEP_CACHES
 from engine.tree import DenoisingTree, cut
-from engine.types import GenerationRequest, QualityProfile, RenderSettings, StageSeconds
+from engine.types import (
+    GenerationRequest,
+    QualityProfile,
+    RenderSettings,
+    StageSeconds,
+    StepCachePolicy,
+)
 from engine.units import clip_units, decode_units, step_units
 
 _KEY_LENGTH = 32
@@ -25,6 +34,7 @@ _KEY_LENGTH = 32
 class PlannedRequest:
     """One request's place and price: `work_units` alone, `shared_units` as this plan renders it.
 
+    `guard_units` come on top where the guard renders it exactly as well (`guarded_ids`).
     `fork_steps` by slot name is the request's way through the tree. A request that carries it
     (`engine.forks.with_fork_steps`) is planned the same again, whatever is left of its group.
     """
@@ -34,6 +44,7 @@ class PlannedRequest:
     work_units: float
     shared_units: float
     fork_steps: Mapping[str, int]
+    guard_units: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +58,7 @@ class PlanGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All groups; `full_units` and `shared_units` are the sums over all members.
+    """All groups; `full_units`, `shared_units` and `guard_units` are the sums over all members.
 
     `unit_price_by_parameter` says what a variant with one more value of that parameter costs,
     in clips (1.0 = as much as a whole render).
@@ -57,6 +68,7 @@ class Plan:
     full_units: float
     shared_units: float
     unit_price_by_parameter: Mapping[str, float]
+    guard_units: float = 0.0
 
 
 def affinity_key(request: GenerationRequest) -> str:
@@ -102,6 +114,7 @@ def plan(
     max_group: int = 64,
     varying: Collection[str] = (),
     fork_steps_of: Callable[[RenderSettings], Mapping[str, int]] | None = None,
+    is_calibrated: Callable[[RenderSettings], bool] | None = None,
 ) -> Plan:
     """Plan each family as a denoising tree, cut it into groups and price what each member takes.
 
@@ -109,7 +122,8 @@ def plan(
     if its worker held nothing: edges that several groups share count in each. Equal sets of
     requests give equal plans. `varying` names parameters that have more values than these
     requests show, so that the chunks of a large family share their stem. `fork_steps_of` says the
-    fork steps by parameter kind in place of `known_fork_steps`, for who has settled on them before.
+    fork steps by parameter kind in place of `known_fork_steps`, for who has settled on them before;
+    `is_calibrated` then says whether they were measured: if not, each group is guarded.
     """
     if max_group < 1:
         raise InvalidRequest("max_group", f"max_group is {max_group}; choose 1 or more.")
@@ -125,7 +139,17 @@ def plan(
         else:
             fork_steps = fork_steps_of(settings)
         settled = settle_forks(family, fork_steps=fork_steps, varying=varying)
-        groups += (_group(key, *each) for each in cut(settled, max_group=max_group))
+        guard = partial(
+            guarded_ids,
+            is_calibrated=is_calibrated(settings)
+            if is_calibrated is not None
+            else calibration is not None and calibration.fits(settings) and calibration.has_forks,
+            skips_steps=known_step_cache(settings, calibration=calibration) is not None,
+        )
+        groups += (
+            _group(key, each, tree, guarded=guard(each))
+            for each, tree in cut(settled, max_group=max_group)
+        )
         for name, price in _value_prices(family[0], fork_steps):
             prices[name] = max(price, prices.get(name, 0.0))
     members = [member for group in groups for member in group.members]
@@ -134,6 +158,7 @@ def plan(
         full_units=sum(member.work_units for member in members),
         shared_units=sum(member.shared_units for member in members),
         unit_price_by_parameter=MappingProxyType(prices),
+        guard_units=sum(member.guard_units for member in members),
     )
 
 
@@ -148,6 +173,15 @@ def known_fork_steps(
         steps |= calibration.fork_steps
     # A variant keeps at least its last step to itself.
     return {kind: min(step, settings.num_inference_steps - 1) for kind, step in steps.items()}
+
+
+def known_step_cache(
+    settings: RenderSettings, *, calibration: Calibration | None = None
+) -> StepCachePolicy | None:
+    """What a run may skip: measured where the calibration fits, else the profile's default."""
+    if calibration is not None and calibration.fits(settings) and calibration.has_forks:
+        return calibration.step_cache
+    return STEP_CACHES[settings.profile]
 
 
 def calibrate(
@@ -186,7 +220,13 @@ def estimate_seconds(units: float, *, calibration: Calibration) -> float:
     return units / calibration.clip_units * calibration.clip_seconds
 
 
-def _group(key: str, requests: Sequence[GenerationRequest], tree: DenoisingTree) -> PlanGroup:
+def _group(
+    key: str,
+    requests: Sequence[GenerationRequest],
+    tree: DenoisingTree,
+    *,
+    guarded: Collection[str],
+) -> PlanGroup:
     settings = requests[0].settings
     shares = _shares(tree, settings)
     work_units = clip_units(settings)
@@ -198,6 +238,7 @@ def _group(key: str, requests: Sequence[GenerationRequest], tree: DenoisingTree)
             # An id given twice pays once: the second asks for the same render.
             shared_units=shares.pop(request.request_id, 0.0),
             fork_steps={slot.name: slot.fork_step for slot in request.slots if slot.fork_step},
+            guard_units=work_units if request.request_id in guarded else 0.0,
         )
         for order, request in enumerate(requests)
     )

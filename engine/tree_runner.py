@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
+
+import torch
 
 from engine.branches import Branch, full_forwards, grow
 from engine.caching.shared import SharedCache
@@ -13,7 +15,7 @@ from engine.edge_runner import EdgeRunner, LoadedModel
 from engine.errors import OutOfMemory
 from engine.pipelines.base import memory_errors
 from engine.plan import affinity_key
-from engine.stems import conditioning_texts
+from engine.stems import Stems, conditioning_texts
 from engine.tree import build_tree
 from engine.types import (
     GenerationFailure,
@@ -22,10 +24,45 @@ from engine.types import (
     QualityProfile,
     RenderSettings,
     StageSeconds,
+    StepCachePolicy,
 )
+from engine.units import decode_units, step_units
 from engine.watching import Watch
 
 Outcome = GenerationResult | GenerationFailure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a tree is run where that is not `exact`: what conditions shared edges, what is skipped.
+
+    Where the tree forks stands in its requests.
+    """
+
+    stems: Stems
+    step_cache: StepCachePolicy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    """A finished render, and the requests that ask for its pixels and are still wanted.
+
+    `result` is that of the first of them; `latents` are (1, C, F, H, W).
+    """
+
+    requests: Sequence[GenerationRequest]
+    result: GenerationResult
+    latents: torch.Tensor
+
+    def outcomes(self, watch: Watch) -> Iterator[GenerationResult]:
+        """The results of its requests that have not ended, which end with them."""
+        for place, request in enumerate(watch.unended(self.requests)):
+            watch.end(request)
+            if place:
+                yield _reuse(self.result, request)
+            else:
+                fps = request.settings.fps
+                yield replace(self.result, request_id=request.request_id, fps=fps)
 
 
 class TreeRunner:
@@ -37,72 +74,123 @@ class TreeRunner:
 
     def __init__(self, model: LoadedModel, *, config: EngineConfig, cache: SharedCache) -> None:
         self.model = model
-        self._config = config
-        self._cache = cache
+        self.config = config
+        self.cache = cache
         # Batch sizes that were too large for the device's memory were halved.
         self._batch_sizes: dict[RenderSettings, int] = {}
 
-    def run(self, requests: Sequence[GenerationRequest], watch: Watch) -> Iterator[Outcome]:
-        """Yield a result or failure for each request of one family, as their leaves finish.
+    def start(
+        self,
+        requests: Sequence[GenerationRequest],
+        watch: Watch,
+        *,
+        manner: Manner,
+        first: Collection[str] = (),
+    ) -> TreeRun:
+        """Begin with the requests of one family, whose slots all carry fork steps.
 
-        All slots carry fork steps. `exact` runs every leaf alone, with nothing spared.
+        Subtrees that hold requests of `first` are run before the others.
         """
+        return TreeRun(self, requests, watch, manner=manner, first=first)
+
+    def batch_size(self, settings: RenderSettings) -> int:
+        """Rows that go into one forward; `exact` runs every leaf alone."""
+        if settings.profile is QualityProfile.EXACT:
+            return 1
+        return self._batch_sizes.get(settings, self.config.batch_size)
+
+    def halve_batch(self, settings: RenderSettings, size: int) -> int:
+        """Half of a size that was too large for the memory; what was kept in it is let go."""
+        self._batch_sizes[settings] = size // 2
+        self.cache.clear()
+        return size // 2
+
+
+class TreeRun:
+    """One family's tree being run; iterating it runs on, and gives leaves and failures.
+
+    Leaves come as they finish. The caller ends their requests (`Leaf.outcomes`), so a run may be
+    given up and another begun for the same requests.
+    """
+
+    def __init__(
+        self,
+        runner: TreeRunner,
+        requests: Sequence[GenerationRequest],
+        watch: Watch,
+        *,
+        manner: Manner,
+        first: Collection[str],
+    ) -> None:
+        self._runner = runner
+        self._watch = watch
+        self._first = frozenset(first)
+        self._num_decoded = 0
         by_id = {request.request_id: request for request in requests}
         tree = build_tree(requests)
-        stem = self._config.stem_conditioning
-        texts = [conditioning_texts(edge, by_id, stem=stem) for edge in tree.edges]
-        edges = EdgeRunner(
-            model=self.model,
-            cache=self._cache,
+        texts = [conditioning_texts(edge, by_id, stems=manner.stems) for edge in tree.edges]
+        self._branches = grow(tree, by_id, texts)
+        self._edges = EdgeRunner(
+            model=runner.model,
+            cache=runner.cache,
             key=affinity_key(requests[0]),
             settings=requests[0].settings,
-            step_cache=self._config.step_cache,
+            step_cache=manner.step_cache,
         )
-        roots = [branch for branch in grow(tree, by_id, texts) if branch.parent is None]
-        yield from self._advance(roots, edges, watch)
 
-    def _advance(
-        self, branches: Sequence[Branch], edges: EdgeRunner, watch: Watch
-    ) -> Iterator[Outcome]:
+    def __iter__(self) -> Iterator[Leaf | GenerationFailure]:
+        roots = [branch for branch in self._branches if branch.parent is None]
+        return self._advance(roots)
+
+    @property
+    def forwards_computed(self) -> float:
+        """Forwards so far, of edges whose leaves are not finished too."""
+        return sum(branch.computed for branch in self._branches)
+
+    @property
+    def work_units(self) -> float:
+        """Work units so far: forwards and decodes."""
+        settings = self._edges.settings
+        forward_units = step_units(settings) / settings.forwards_per_step
+        return self.forwards_computed * forward_units + self._num_decoded * decode_units(settings)
+
+    def _advance(self, branches: Sequence[Branch]) -> Iterator[Leaf | GenerationFailure]:
         """Run branches whose parents have run, and all that grows from them."""
 
         def span(branch: Branch) -> tuple[int, int]:
             return branch.edge.start, branch.edge.stop
 
+        def place(branch: Branch) -> tuple[tuple[int, int], bool]:
+            return span(branch), self._first.isdisjoint(branch.edge.members)
+
         # Cousins run together as well as siblings: what counts is that their steps are the same.
-        for _, group in groupby(sorted(branches, key=span), key=span):
+        for _, group in groupby(sorted(branches, key=place), key=span):
             waiting = list(group)
             while waiting:
-                size = self._batch_size(edges.settings)
+                size = self._runner.batch_size(self._edges.settings)
                 batch, waiting = waiting[:size], waiting[size:]
-                self._run_batch(batch, edges, watch)
+                self._run_batch(batch)
                 for branch in batch:
                     branch.release_parent()
-                yield from watch.take_failures()
+                yield from self._watch.take_failures()
                 leaves = [each for each in batch if each.is_leaf and each.state is not None]
-                edges.decode_together(leaves)
+                self._edges.decode_together(leaves)
                 for branch in leaves:
-                    yield from self._finish(branch, edges, watch)
+                    yield from self._finish(branch)
                 yield from self._advance(
-                    [child for branch in batch if branch.state for child in branch.children],
-                    edges,
-                    watch,
+                    [child for branch in batch if branch.state for child in branch.children]
                 )
 
-    def _batch_size(self, settings: RenderSettings) -> int:
-        if settings.profile is QualityProfile.EXACT:
-            return 1
-        return self._batch_sizes.get(settings, self._config.batch_size)
-
-    def _run_batch(self, batch: Sequence[Branch], edges: EdgeRunner, watch: Watch) -> None:
+    def _run_batch(self, batch: Sequence[Branch]) -> None:
         """Bring the branches to their ends; one that fails leaves the others untouched."""
+        edges, watch = self._edges, self._watch
         start = batch[0].edge.start
         wanted = [branch for branch in batch if watch.open_ones(branch.requests, step=start)]
         missing = [branch for branch in wanted if not edges.recall(branch)]
         if not missing:
             return
         try:
-            with memory_errors(self.model.runner.placement.device):
+            with memory_errors(self._runner.model.runner.placement.device):
                 edges.denoise(missing, watch)
         except Exception as error:
             if len(missing) == 1:
@@ -111,29 +199,29 @@ class TreeRunner:
             # One of them may be the cause, so the next tries are smaller, down to each alone.
             size = 1
             if isinstance(error, OutOfMemory):
-                size = self._batch_sizes[edges.settings] = len(missing) // 2
-                self._cache.clear()
+                size = self._runner.halve_batch(edges.settings, len(missing))
             for at in range(0, len(missing), size):
-                self._run_batch(missing[at : at + size], edges, watch)
+                self._run_batch(missing[at : at + size])
 
-    def _finish(self, leaf: Branch, edges: EdgeRunner, watch: Watch) -> Iterator[Outcome]:
-        """Decode a leaf for its first request that is still wanted; the others get copies."""
-        requests = watch.open_ones(leaf.requests, step=leaf.edge.stop)
+    def _finish(self, branch: Branch) -> Iterator[Leaf | GenerationFailure]:
+        """Decode a leaf for its first request that is still wanted."""
+        watch = self._watch
+        requests = watch.open_ones(branch.requests, step=branch.edge.stop)
         yield from watch.take_failures()
-        if not requests:
+        if not requests or branch.state is None:
             return
+        latents = branch.state.latents
         try:
-            with memory_errors(self.model.runner.placement.device):
-                result = edges.decode(leaf, requests[0])
+            with memory_errors(self._runner.model.runner.placement.device):
+                result = self._edges.decode(branch, requests[0])
         except Exception as error:
             watch.fail(requests, error)
             yield from watch.take_failures()
             return
         finally:
-            leaf.state = None
-        for request in requests:
-            watch.end(request)
-            yield result if request is requests[0] else _reuse(result, request)
+            branch.state = None
+        self._num_decoded += 1
+        yield Leaf(requests=requests, result=result, latents=latents)
 
 
 def _reuse(result: GenerationResult, request: GenerationRequest) -> GenerationResult:
@@ -147,5 +235,6 @@ def _reuse(result: GenerationResult, request: GenerationRequest) -> GenerationRe
         seconds=StageSeconds(),
         forwards_computed=0.0,
         work_units=0.0,
+        guard_units=0.0,
         provenance=result.provenance | {"reused_from": result.request_id, "forwards": spared},
     )

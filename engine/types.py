@@ -198,7 +198,8 @@ class GenerationResult:
     """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3).
 
     `forwards_computed` and `seconds` are what this render took: its own part and its share of
-    what was computed for several renders at once. `work_units` prices the forwards and the decode.
+    what was computed for several renders at once. `work_units` prices the forwards and the decode;
+    `guard_units` of them went into checks by exact renders.
     """
 
     request_id: str
@@ -207,6 +208,7 @@ class GenerationResult:
     seconds: StageSeconds
     forwards_computed: float
     work_units: float = 0.0
+    guard_units: float = 0.0
     provenance: dict[str, Any] = field(default_factory=dict)
 
 

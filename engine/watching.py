@@ -26,25 +26,26 @@ class Watch:
         self._on_progress = on_progress
         self._should_cancel = should_cancel
         self._ended: set[str] = set()
+        self._steps: dict[str, int] = {}
         self._failures: list[GenerationFailure] = []
 
     def open_ones(
         self, requests: Iterable[GenerationRequest], *, step: int
     ) -> list[GenerationRequest]:
         """Those still wanted; a request cancelled by now failed after `step` steps."""
-        for request in self._not_ended(requests):
+        for request in self.unended(requests):
             self._call(self._poll, request, step)
-        return self._not_ended(requests)
+        return self.unended(requests)
 
     def after_step(self, requests: Iterable[GenerationRequest], step: int) -> bool:
         """Report a step that was done for all of them; False when none is wanted any more."""
-        for request in self._not_ended(requests):
+        for request in self.unended(requests):
             self._call(self._report, request, step)
         return bool(self.open_ones(requests, step=step))
 
     def fail(self, requests: Iterable[GenerationRequest], error: Exception) -> None:
         """End requests with an error; one that nobody foresaw may pass on another try."""
-        for request in self._not_ended(requests):
+        for request in self.unended(requests):
             self.end(request)
             self._failures.append(failure_of(request, error))
 
@@ -52,19 +53,24 @@ class Watch:
         """The request has its result, or its failure."""
         self._ended.add(request.request_id)
 
+    def unended(self, requests: Iterable[GenerationRequest]) -> list[GenerationRequest]:
+        """Those without result or failure; nobody is asked."""
+        return [request for request in requests if request.request_id not in self._ended]
+
     def take_failures(self) -> Sequence[GenerationFailure]:
         """Failures that were not handed out yet."""
         taken, self._failures = self._failures, []
         return taken
-
-    def _not_ended(self, requests: Iterable[GenerationRequest]) -> list[GenerationRequest]:
-        return [request for request in requests if request.request_id not in self._ended]
 
     def _poll(self, request: GenerationRequest, step: int) -> None:
         if self._should_cancel is not None and self._should_cancel(request.request_id):
             raise GenerationCancelled(request.request_id, step)
 
     def _report(self, request: GenerationRequest, step: int) -> None:
+        # A render that is tried or checked again does not go through its steps anew.
+        if step <= self._steps.get(request.request_id, 0):
+            return
+        self._steps[request.request_id] = step
         if self._on_progress is not None:
             self._on_progress(
                 Progress(

@@ -41,7 +41,7 @@ def pipeline(model_dir: Path) -> WanPipeline:
 @pytest.fixture(scope="module")
 def make_engine(model_dir: Path) -> Callable[..., Engine]:
     def make(**changes: Any) -> Engine:
-        known: dict[str, Any] = {"model_dir": model_dir, "device": "cpu"}
+        known: dict[str, Any] = {"model_dir": model_dir, "device": "cpu", "guard_every": 0}
         return Engine(EngineConfig(**(known | changes)))
 
     return make

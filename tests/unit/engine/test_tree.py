@@ -15,7 +15,7 @@ from engine.errors import InvalidRequest
 from engine.forks import default_fork_steps, settle_forks, with_fork_steps
 from engine.plan import Calibration, Plan, plan
 from engine.registry import validate_request
-from engine.stems import conditioning_texts, without_words
+from engine.stems import Stems, conditioning_texts, without_words
 from engine.tree import DenoisingTree, Edge, build_tree
 from engine.types import GenerationRequest, QualityProfile, StemConditioning
 from engine.units import clip_units, decode_units, step_units
@@ -266,7 +266,9 @@ def test_the_words_of_open_slots_leave_no_trace() -> None:
 
 
 def _texts(edge: Edge, requests: list[GenerationRequest], stem: StemConditioning) -> object:
-    return conditioning_texts(edge, {each.request_id: each for each in requests}, stem=stem)
+    return conditioning_texts(
+        edge, {each.request_id: each for each in requests}, stems=Stems(default=stem)
+    )
 
 
 @pytest.mark.parametrize(

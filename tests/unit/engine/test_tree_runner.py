@@ -45,6 +45,7 @@ def make_engine(model_dir: Path) -> Callable[..., Engine]:
             "model_dir": model_dir,
             "device": "cpu",
             "cache_bytes": 0,
+            "guard_every": 0,
             "fast_math": False,
         }
         return Engine(EngineConfig(**(known | changes)))

@@ -1,0 +1,112 @@
+"""Which variants the guard renders exactly, and what the plan asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from engine.guarded import guard_checks, guarded_ids
+from engine.plan import plan
+from engine.types import GenerationRequest, QualityProfile
+from engine.units import clip_units
+from tests.unit.engine.families import forked, variant
+
+
+def _family(count: int = 6, *, fork: int = 2, **changes: object) -> list[GenerationRequest]:
+    places = ("Paris", "Rio")
+    return [
+        forked(variant(f"backdrop {i}", place=place, **changes), backdrop=fork, place=fork)
+        for i, place in product(range(count // 2), places)
+    ]
+
+
+def _differing(requests: Sequence[GenerationRequest], left: str, right: str) -> set[str]:
+    values = {request.request_id: request.slot_values() for request in requests}
+    return {name for name, value in values[left].items() if values[right][name] != value}
+
+
+def test_an_uncalibrated_group_has_a_variant_and_a_control_checked() -> None:
+    requests = _family()
+    (check,) = guard_checks(requests, is_calibrated=False)
+    assert check.control_id is not None
+    differing = _differing(requests, check.request_id, check.control_id)
+    assert set(check.parameters) == differing
+    assert len(differing) == 1
+    assert guarded_ids(requests, is_calibrated=False) == check.request_ids
+    assert guarded_ids(requests, is_calibrated=True) == ()
+
+
+def test_one_in_fifty_is_rendered_exactly() -> None:
+    requests = _family(4000, profile=QualityProfile.FAITHFUL)
+    guarded = guarded_ids(requests, is_calibrated=True)
+    assert 4000 / 50 * 0.7 < len(guarded) < 4000 / 50 * 1.3
+    assert len(guarded_ids(requests, is_calibrated=True, every=10)) > 3 * len(guarded)
+    assert guarded_ids(requests, is_calibrated=False, every=0) == ()
+    # A control counts as well, and several variants may have the same one.
+    requests = _family(4000)
+    assert 20 <= len(guard_checks(requests, is_calibrated=True)) <= 60
+    assert len(guarded_ids(requests, is_calibrated=True)) <= 4000 / 50
+
+
+def test_the_checks_of_a_family_go_round_its_parameters() -> None:
+    checks = guard_checks(_family(2000), is_calibrated=True)
+    assert {check.parameters for check in checks} == {("backdrop",), ("place",)}
+
+
+def test_a_promise_of_closeness_needs_no_control() -> None:
+    requests = _family(profile=QualityProfile.FAITHFUL)
+    (check,) = guard_checks(requests, is_calibrated=False)
+    assert (check.control_id, check.parameters) == (None, ("backdrop", "place"))
+
+
+def test_prompts_and_seeds_decide_and_not_ids_or_order() -> None:
+    requests = _family()
+    prompts = {request.request_id: request.prompt for request in requests}
+    jobs = [replace(request, request_id=f"job {i}") for i, request in enumerate(requests)]
+    prompts |= {request.request_id: request.prompt for request in jobs}
+    chosen = [
+        prompts[guard_checks(group, is_calibrated=False)[0].request_id]
+        for group in (requests, jobs, jobs[::-1])
+    ]
+    assert len(set(chosen)) == 1
+    by_seed = {
+        guard_checks([replace(request, seed=seed) for request in requests], is_calibrated=False)[
+            0
+        ].request_id
+        for seed in range(8)
+    }
+    assert len(by_seed) > 1
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        _family(profile=QualityProfile.EXACT),
+        _family(fork=0),
+        _family()[:1],
+        [_family()[0], replace(_family()[0], request_id="twin")],
+    ],
+    ids=["exact", "nothing shared", "alone", "twins"],
+)
+def test_what_is_exact_or_alone_is_not_guarded(requests: list[GenerationRequest]) -> None:
+    assert guarded_ids(requests, is_calibrated=False) == ()
+
+
+def test_skipped_steps_are_guarded_where_nothing_is_shared() -> None:
+    assert guarded_ids(_family(fork=0), is_calibrated=False, skips_steps=True)
+
+
+def test_the_guards_work_has_its_own_price() -> None:
+    requests = _family()
+    planned = plan(requests)
+    guarded = set(guarded_ids(requests, is_calibrated=False))
+    clip = clip_units(requests[0].settings)
+    prices = {m.request_id: m.guard_units for group in planned.groups for m in group.members}
+    assert prices == {r.request_id: clip * (r.request_id in guarded) for r in requests}
+    assert planned.guard_units == pytest.approx(len(guarded) * clip)
+    # It is no part of what the tree takes.
+    trusted = plan(requests, is_calibrated=lambda _: True)
+    assert (trusted.guard_units, trusted.shared_units) == (0, planned.shared_units)
