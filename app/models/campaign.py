@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Identified, Timestamped, WorkspaceScoped, state_type
@@ -70,7 +70,7 @@ class Parameter(Identified, Timestamped, WorkspaceScoped, Base):
 
 
 class Upload(Identified, Timestamped, WorkspaceScoped, Base):
-    """A table exactly as it was received, with what was found in it."""
+    """A table exactly as it was received, what was found in it, and its mended rows beside it."""
 
     __tablename__ = "uploads"
 
@@ -86,4 +86,14 @@ class Upload(Identified, Timestamped, WorkspaceScoped, Base):
     header: Mapped[list[str]]
     dialect: Mapped[dict[str, str]]
     findings: Mapped[list[Any]]
+    # A required question waits for its answer; until then there are no rows to work from.
+    is_open: Mapped[bool] = mapped_column(default=False, server_default=false())
+    questions: Mapped[list[Any]] = mapped_column(default=list, server_default="[]")
+    answers: Mapped[dict[str, str]] = mapped_column(default=dict, server_default="{}")
+    # The rows after every repair, and the list of repairs.
+    table_key: Mapped[str | None] = mapped_column(String(255))
+    repairs_key: Mapped[str | None] = mapped_column(String(255))
+    repair_count: Mapped[int] = mapped_column(default=0, server_default="0")
+    # Against the table that was used before, by `row_id`.
+    changes: Mapped[dict[str, Any] | None]
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))

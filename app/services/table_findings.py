@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -22,7 +22,10 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TableFinding:
-    """One thing found. `row` counts data rows from 1, `line` lines of the file from 1."""
+    """One thing found. `row` counts data rows from 1, `line` lines of the file from 1.
+
+    A repair of a cell holds its text `before` and `after`.
+    """
 
     severity: Severity
     code: str
@@ -30,6 +33,8 @@ class TableFinding:
     row: int | None = None
     line: int | None = None
     column: str | None = None
+    before: str | None = None
+    after: str | None = None
 
     def __str__(self) -> str:
         places = []
@@ -64,19 +69,38 @@ class TableError(InvalidInput):
 
 
 class FindingLog:
-    """Collects findings: errors and warnings one by one, repairs as one line per kind."""
+    """Collects findings: errors and warnings one by one, repairs as one line per kind.
 
-    def __init__(self) -> None:
+    `on_repair` is told of every single repair.
+    """
+
+    def __init__(self, on_repair: Callable[[TableFinding], None] | None = None) -> None:
         self._kept: list[TableFinding] = []
         self._counts: Counter[str] = Counter()
         self._repairs: dict[str, TableFinding] = {}
+        self._on_repair = on_repair
+        self.repair_count = 0
 
     def add(self, finding: TableFinding) -> None:
         self._counts[finding.code] += 1
         if finding.severity is Severity.REPAIR:
+            self.repair_count += 1
             self._repairs.setdefault(finding.code, finding)
+            if self._on_repair is not None:
+                self._on_repair(finding)
         elif self._counts[finding.code] <= MAX_PER_CODE:
             self._kept.append(finding)
+
+    def error(self, code: str, message: str, **place: Any) -> None:
+        """Add an error; `place` are `row`, `line` and `column`, as far as they are known."""
+        self.add(TableFinding(severity=Severity.ERROR, code=code, message=message, **place))
+
+    def warn(self, code: str, message: str, **place: Any) -> None:
+        self.add(TableFinding(severity=Severity.WARNING, code=code, message=message, **place))
+
+    def repair(self, code: str, message: str, **place: Any) -> None:
+        """Add a repair; `place` also holds `before` and `after` where a cell was mended."""
+        self.add(TableFinding(severity=Severity.REPAIR, code=code, message=message, **place))
 
     def count(self, code: str) -> int:
         return self._counts[code]
@@ -98,16 +122,7 @@ class FindingLog:
         for code, first in self._repairs.items():
             number = self._counts[code]
             times = "" if number == 1 else f" ({number:,} times; here is the first)"
-            found.append(
-                TableFinding(
-                    severity=first.severity,
-                    code=code,
-                    message=first.message + times,
-                    row=first.row,
-                    line=first.line,
-                    column=first.column,
-                )
-            )
+            found.append(replace(first, message=first.message + times))
         return found
 
 

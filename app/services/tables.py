@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Protocol
 
-from app.services.prompts import CONTROL_CHARACTER
-from app.services.table_dialect import Dialect, detect_dialect, normalise_name, open_text
-from app.services.table_findings import FindingLog, Severity, TableFinding, fail
+from app.services.table_cells import BLANKS, find_problem, has_lost_digits, is_clean, mend_cell
+from app.services.table_csv import CsvSource
+from app.services.table_dialect import Dialect, detect_dialect, normalise_name
+from app.services.table_findings import FindingLog, TableFinding, fail
+from app.services.table_header import read_header
+from app.services.table_questions import (
+    ENCODING,
+    HEADER,
+    SHEET,
+    ColumnProfile,
+    Question,
+    find_converter,
+)
+from app.services.table_workbook import WorkbookSource
 
 MAX_ROWS: Final = 100_000
-MAX_COLUMNS: Final = 200
-MAX_NAME_LENGTH: Final = 100
-MAX_CELL_LENGTH: Final = 2_000
-MAX_LINE_LENGTH: Final = 1_000_000
 
-# Trimmed from both ends: blanks, no-break and zero-width ones, a byte order mark in the middle.
-_BLANKS: Final = " \t\r\n\f\v\u00a0\u2007\u202f\u2009\u3000\u200b\u200c\u200d\u2060\ufeff"
-_ROW_ID: Final = "row_id"
-_DELIMITER_NAMES: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+_HEAD_BYTES: Final = 8
+_ZIP_MAGIC: Final = b"PK\x03\x04"
+_OTHER_FORMATS: Final = (
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook, or one with a password"),
+    (b"%PDF", "a PDF file"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"\x1f\x8b", "a compressed file"),
+)
+
+
+class Source(Protocol):
+    """Where records come from: a CSV or a sheet. `records` may be read more than once."""
+
+    is_guess: bool
+    delimiter_name: str
+
+    def records(self, log: FindingLog) -> Iterator[tuple[int, list[str]]]:
+        """Records that are not blank, each with the line on which it begins."""
+
+    def to_dict(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,261 +61,204 @@ class Table:
     Rows with errors are left out of `rows`, so what it gives can be used.
     """
 
-    def __init__(self, stream: BinaryIO, dialect: Dialect) -> None:
-        self.dialect = dialect
+    def __init__(
+        self,
+        source: Source,
+        *,
+        answers: Mapping[str, str] | None = None,
+        on_repair: Callable[[TableFinding], None] | None = None,
+    ) -> None:
+        self.source = source
         self.log = FindingLog()
-        self._stream = stream
-        with open_text(stream, dialect.encoding) as text:
-            line, names = next(self._records(text, reports_blanks=False), (1, []))
-        self.header = self._read_header(names, line)
-        self._row_ids: dict[str, int] = {}
-        self._asks_to_check = dialect.is_guess
+        self._answers = answers or {}
+        self._on_repair = on_repair
+        self._is_headerless = self._answers.get(HEADER) == "data"
+        line, first = next(source.records(FindingLog()), (1, []))
+        names = [f"column {n}" for n, _ in enumerate(first, 1)] if self._is_headerless else first
+        self._head = read_header(names, line)
+        self.header = self._head.names
+        self.profiles: list[ColumnProfile] = []
 
     @property
     def findings(self) -> list[TableFinding]:
         return self.log.findings()
 
+    @property
+    def repair_count(self) -> int:
+        return self.log.repair_count
+
     def rows(self) -> Iterator[TableRow]:
-        """Read the data rows once; errors and repairs go to `findings` on the way."""
-        with open_text(self._stream, self.dialect.encoding) as text:
-            number = 0
-            for line, cells in islice(self._records(text), 1, None):
-                number += 1
-                if number > MAX_ROWS:
-                    self._error(
-                        "too_many_rows",
-                        f"the table has more than {MAX_ROWS:,} rows; split the file",
-                        row=number,
-                        line=line,
-                    )
-                    return
-                row = self._clean(cells, number, line)
-                if row is not None:
-                    yield row
-            if number == 0:
-                self._error(
-                    "no_rows", "there is a header but no row below it; add a row for each variant"
-                )
-
-    def _records(
-        self, text: io.TextIOWrapper, *, reports_blanks: bool = True
-    ) -> Iterator[tuple[int, list[str]]]:
-        """Records that are not blank, each with the line on which it begins."""
-        lines = _Lines(text)
-        reader = csv.reader(lines, delimiter=self.dialect.delimiter)
-        if self.dialect.has_separator_line:
-            next(reader, None)
-        while True:
-            line = lines.count + 1
-            try:
-                cells = next(reader, None)
-            except csv.Error:
-                message = "a cell is far too long; is a double quote opened here and never closed?"
-                raise fail("unclosed_quote", message, line=line) from None
-            if cells is None:
+        """Read the data rows; errors and repairs go to `findings` on the way."""
+        self.log = FindingLog(self._on_repair)
+        self._head.report(self.log)
+        self._asks_to_check = self.source.is_guess
+        self._row_ids: dict[str, int] = {}
+        self.profiles = [
+            ColumnProfile(name=name, key=key)
+            for name, key in zip(self.header, self._head.keys, strict=True)
+        ]
+        self._converters = [find_converter(self._answers, key) for key in self._head.keys]
+        self._converts = any(self._converters)
+        records = self.source.records(self.log)
+        if not self._is_headerless:
+            next(records, None)
+        number = 0
+        for line, cells in records:
+            number += 1
+            if number > MAX_ROWS:
+                message = f"the table has more than {MAX_ROWS:,} rows; split the file"
+                self.log.error("too_many_rows", message, row=number, line=line)
                 return
-            # The reader asks for another line only inside quotes.
-            if lines.is_at_end:
-                message = "a double quote is opened here and never closed; close it or delete it"
-                raise fail("unclosed_quote", message, line=line)
-            # A lone empty cell differs from a blank line by its quotes alone.
-            is_quoted = len(cells) == 1 and lines.last.strip(_BLANKS)
-            if is_quoted or any(cell.strip(_BLANKS) for cell in cells):
-                yield line, cells
-            elif reports_blanks:
-                self._repair("blank_row", "a blank row was skipped", line)
+            row = self._clean(cells, number, line)
+            if row is not None:
+                yield row
+        if number == 0:
+            message = "there is a header but no row below it; add a row for each variant"
+            self.log.error("no_rows", message)
+        self._warn_of_columns()
 
-    def _read_header(self, names: Sequence[str], line: int) -> tuple[str, ...]:
-        header = [" ".join(name.strip(_BLANKS).split()) for name in names]
-        # Spreadsheets write empty columns at the end of every line.
-        while header and not header[-1]:
-            header.pop()
-        if len(header) > MAX_COLUMNS:
-            raise fail(
-                "too_many_columns",
-                f"the header has {len(header):,} columns; {MAX_COLUMNS} are allowed",
-                line=line,
-            )
-        first: dict[str, int] = {}
-        for position, name in enumerate(header, 1):
-            key = normalise_name(name)
-            other = first.setdefault(key, position)
-            if not name:
-                self._error("unnamed_column", f"column {position} has no name", line=line)
-            elif other != position:
-                message = f"columns {other} and {position} have the same name; rename one of them"
-                self._error("duplicate_column", message, line=line, column=name)
-            if "\0" in name:
-                message = f"the name of column {position} holds a NUL byte; export the file again"
-                self._error("nul_byte", message, line=line)
-            elif len(name) > MAX_NAME_LENGTH:
-                message = (
-                    f"this name has {len(name):,} characters; {MAX_NAME_LENGTH} are allowed. Is"
-                    " the first line a header?"
-                )
-                self._error("long_name", message, line=line, column=name[:40] + "…")
-        if not header:
-            raise fail("no_header", "the first line holds no column name; add a header line")
-        self._row_id_at = first.get(_ROW_ID, 0) - 1
-        self._header_key = [normalise_name(name) for name in header]
-        return tuple(header)
+    def questions(self, placeholders_columns: Iterable[str] = ()) -> list[Question]:
+        """What to ask after the rows were read; required for columns that fill placeholders."""
+        needed = set(placeholders_columns)
+        return [
+            question
+            for profile in self.profiles
+            for question in profile.questions(is_required=profile.name in needed)
+        ]
 
     def _clean(self, cells: list[str], number: int, line: int) -> TableRow | None:
-        """The row with trimmed cells, or None when it cannot be used."""
+        """The row with mended cells, or None when it cannot be used."""
         if self._is_header(cells):
-            self._repair("repeated_header", "the header stands here again and was skipped", line)
+            message = "the header stands here again and was skipped"
+            self.log.repair("repeated_header", message, line=line)
             return None
         width = len(self.header)
-        if len(cells) != width and (len(cells) < width or any(c.strip() for c in cells[width:])):
-            self._error("ragged_row", self._ragged(len(cells)), row=number, line=line)
-            return None
+        if len(cells) != width:
+            if len(cells) < width or any(c.strip(BLANKS) for c in cells[width:]):
+                self.log.error("ragged_row", self._ragged(len(cells)), row=number, line=line)
+                return None
+            cells = cells[:width]
         is_good = True
-        cleaned: list[str] = []
-        for column, cell in zip(self.header, cells, strict=False):
-            value = cell.strip(_BLANKS)
-            if len(value) != len(cell):
-                message = "blanks around a value were removed"
-                self._repair("trimmed", message, line, row=number, column=column)
-            if not value.isprintable():
-                value = value.replace("\r\n", "\n").replace("\r", "\n")
-            problem = _cell_problem(value)
+        if not is_clean(cells):
+            cells, is_good = self._mend(cells, number, line)
+        # Before conversion, so that a question stays to be seen and answered otherwise.
+        for profile, value in zip(self.profiles, cells, strict=True):
+            profile.feed(value, number, line)
+        if self._converts and is_good:
+            cells, is_good = self._convert(cells, number, line)
+        if not is_good or not self._is_new_id(cells, number, line):
+            return None
+        return TableRow(number=number, line=line, cells=tuple(cells))
+
+    def _mend(self, cells: list[str], number: int, line: int) -> tuple[list[str], bool]:
+        mended: list[str] = []
+        is_good = True
+        for column, cell in zip(self.header, cells, strict=True):
+            value, repairs = mend_cell(cell)
+            place: dict[str, Any] = {"row": number, "line": line, "column": column}
+            for code, message in repairs:
+                self.log.repair(code, message, **place, before=cell, after=value)
+            problem = find_problem(value)
             if problem:
-                self._error(*problem, row=number, line=line, column=column)
+                self.log.error(*problem, **place)
                 is_good = False
             elif self._asks_to_check and not value.isascii():
-                self._ask_to_check(value, number, line, column)
-            cleaned.append(value)
-        if not is_good or not self._is_new_id(cleaned, number, line):
-            return None
-        return TableRow(number=number, line=line, cells=tuple(cleaned))
+                self._ask_to_check(value, place)
+            mended.append(value)
+        return mended, is_good
+
+    def _convert(self, cells: list[str], number: int, line: int) -> tuple[list[str], bool]:
+        converted: list[str] = []
+        is_good = True
+        for column, value, convert in zip(self.header, cells, self._converters, strict=True):
+            result = convert(value) if convert else value
+            place: dict[str, Any] = {"row": number, "line": line, "column": column}
+            if result is None:
+                message = f"{value!r} does not fit the answer you gave for this column; correct it"
+                self.log.error("misfit", message, **place)
+                is_good = False
+            elif result != value:
+                message = "rewritten as you answered for this column"
+                self.log.repair("answered", message, **place, before=value, after=result)
+            converted.append(value if result is None else result)
+        return converted, is_good
 
     def _is_header(self, cells: Sequence[str]) -> bool:
-        if normalise_name(cells[0]) != self._header_key[0]:
+        if normalise_name(cells[0]) != self._head.keys[0]:
             return False
-        return [normalise_name(cell) for cell in cells[: len(self.header)]] == self._header_key
+        return [normalise_name(cell) for cell in cells[: len(self.header)]] == self._head.keys
 
     def _ragged(self, found: int) -> str:
         width = len(self.header)
         if found < width:
             way_out = "add the missing cells; an empty cell still needs its delimiter"
         else:
-            name = _DELIMITER_NAMES.get(self.dialect.delimiter, repr(self.dialect.delimiter))
+            name = self.source.delimiter_name
             way_out = f"put a cell that contains {name} in double quotes"
         return f"this row has {found} cells, the header has {width}; {way_out}"
 
-    def _ask_to_check(self, value: str, number: int, line: int, column: str) -> None:
+    def _ask_to_check(self, value: str, place: Mapping[str, Any]) -> None:
         self._asks_to_check = False
-        self.log.add(
-            TableFinding(
-                severity=Severity.WARNING,
-                code="guessed_encoding",
-                message=f"the file does not say its encoding; read as {self.dialect.encoding} this"
-                f" value is “{value[:60]}”. If that is wrong, save the file as “CSV UTF-8”",
-                row=number,
-                line=line,
-                column=column,
-            )
+        encoding = self.source.to_dict()["encoding"]
+        self.log.warn(
+            "guessed_encoding",
+            f"the file does not say its encoding; read as {encoding} this value is"
+            f" “{value[:60]}”. If that is wrong, choose another reading",
+            **place,
         )
 
     def _is_new_id(self, cells: Sequence[str], number: int, line: int) -> bool:
-        row_id = cells[self._row_id_at] if self._row_id_at >= 0 else ""
-        other = self._row_ids.setdefault(row_id, number) if row_id else number
+        row_id = cells[self._head.row_id_at] if self._head.row_id_at >= 0 else ""
+        if not row_id:
+            return True
+        column = self.header[self._head.row_id_at]
+        place: dict[str, Any] = {"row": number, "line": line, "column": column}
+        if has_lost_digits(row_id):
+            message = f"the id {row_id!r} lost its last digits in a spreadsheet; enter it as text"
+            self.log.error("lost_digits", message, **place)
+        other = self._row_ids.setdefault(row_id, number)
         if other != number:
             message = f"{row_id!r} names row {other:,} already; give each row an id of its own"
-            self._error(
-                "duplicate_row_id",
-                message,
-                row=number,
-                line=line,
-                column=self.header[self._row_id_at],
-            )
+            self.log.error("duplicate_row_id", message, **place)
         return other == number
 
-    def _error(
-        self,
-        code: str,
-        message: str,
-        *,
-        row: int | None = None,
-        line: int | None = None,
-        column: str | None = None,
-    ) -> None:
-        self.log.add(
-            TableFinding(
-                severity=Severity.ERROR,
-                code=code,
-                message=message,
-                row=row,
-                line=line,
-                column=column,
-            )
-        )
-
-    def _repair(
-        self,
-        code: str,
-        message: str,
-        line: int,
-        *,
-        row: int | None = None,
-        column: str | None = None,
-    ) -> None:
-        self.log.add(
-            TableFinding(
-                severity=Severity.REPAIR,
-                code=code,
-                message=message,
-                row=row,
-                line=line,
-                column=column,
-            )
-        )
-
-
-class _Lines:
-    """The lines of a text, counted; a line without end is refused before it fills the memory."""
-
-    def __init__(self, text: io.TextIOWrapper) -> None:
-        self.count, self.last = 0, ""
-        self.is_at_end = False
-        self._text = text
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> str:
-        line = self._text.readline(MAX_LINE_LENGTH)
-        if not line:
-            self.is_at_end = True
-            raise StopIteration
-        self.count += 1
-        self.last = line
-        if len(line) == MAX_LINE_LENGTH:
-            message = f"this line has more than {MAX_LINE_LENGTH:,} characters; is this a CSV?"
-            raise fail("long_line", message, line=self.count)
-        return line
+    def _warn_of_columns(self) -> None:
+        for profile in self.profiles:
+            if profile.month_name is not None:
+                value, row, line = profile.month_name
+                message = (
+                    f"{value!r} may be a text that a spreadsheet took for a date; compare it with"
+                    " your source"
+                )
+                self.log.warn("date_like", message, row=row, line=line, column=profile.name)
 
 
 def open_table(
-    stream: BinaryIO, *, dialect: Dialect | None = None, expected: Collection[str] = ()
+    stream: BinaryIO,
+    *,
+    dialect: Dialect | None = None,
+    answers: Mapping[str, str] | None = None,
+    on_repair: Callable[[TableFinding], None] | None = None,
 ) -> Table:
-    """Read the header of a seekable stream, whose way of reading is found out unless given.
+    """Read the header of a seekable stream, CSV or XLSX, whose way of reading is found out.
 
-    TableError when it cannot be read at all; other errors are in the table's `findings`.
+    TableError when it cannot be read at all, NeedsAnswer when a person must choose a sheet first;
+    other errors are in the table's `findings`.
     """
-    return Table(stream, dialect or detect_dialect(stream, expected=expected))
+    given = answers or {}
+    stream.seek(0)
+    head = stream.read(_HEAD_BYTES)
+    source: Source
+    if head.startswith(_ZIP_MAGIC):
+        source = WorkbookSource(stream, sheet=given.get(SHEET))
+    else:
+        _refuse_other_formats(head)
+        source = CsvSource(stream, dialect or detect_dialect(stream, encoding=given.get(ENCODING)))
+    return Table(source, answers=given, on_repair=on_repair)
 
 
-def _cell_problem(value: str) -> tuple[str, str] | None:
-    if len(value) > MAX_CELL_LENGTH:
-        message = f"this value has {len(value):,} characters; {MAX_CELL_LENGTH:,} are allowed"
-        return "long_value", message
-    if "\ufffd" in value:
-        message = "a letter could not be read (\ufffd); correct it and save the file as “CSV UTF-8”"
-        return "damaged_text", message
-    if not value.isprintable() and (match := CONTROL_CHARACTER.search(value)):
-        if match[0] == "\0":
-            return "nul_byte", "this value holds a NUL byte; export the file again"
-        code = f"U+{ord(match[0]):04X}"
-        return "control_character", f"there is an invisible control character ({code}); delete it"
-    return None
+def _refuse_other_formats(head: bytes) -> None:
+    for magic, name in _OTHER_FORMATS:
+        if head.startswith(magic):
+            message = f"this is {name}; in your spreadsheet save it as XLSX or as “CSV UTF-8”"
+            raise fail("not_text", message)

@@ -1,48 +1,159 @@
-"""Uploads: a table kept as it was received, checked row by row before anything is made of it."""
+"""Uploads: a table kept as it was received, and its mended rows, checked before anything runs."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, BinaryIO, Final
+from typing import IO, Final
 from uuid import UUID
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
-from app.errors import InvalidInput, LimitExceeded
-from app.models import Upload
+from app.errors import Conflict, InvalidInput, LimitExceeded
+from app.models import Batch, Upload
 from app.services.campaigns import CampaignDetails, get_campaign
-from app.services.prompts import MAX_VALUE_LENGTH, optional_names
+from app.services.prompts import optional_names
 from app.services.scoping import get_in_workspace
-from app.services.table_dialect import Dialect, normalise_name
-from app.services.table_findings import FindingLog, Severity, TableError, TableFinding
-from app.services.tables import Table, open_table
+from app.services.table_changes import TableChanges, Version, compare
+from app.services.table_checks import check_values
+from app.services.table_columns import (
+    check_columns,
+    find_row_id_column,
+    map_columns,
+    suggest_column,
+    suggest_columns,
+)
+from app.services.table_files import TableFiles, UploadRow, read_mended
+from app.services.table_pass import Needs, TablePass, check_table
+from app.services.upload_rows import (
+    export_mended,
+    export_repairs,
+    find_earlier,
+    find_remembered_columns,
+    list_questions,
+    list_repairs,
+    read_rows,
+)
 from app.storage import Storage
 
+# The one face of uploads and their tables for pages, batches and the command line.
+__all__ = [
+    "Incoming",
+    "Reading",
+    "answer_questions",
+    "check_columns",
+    "check_table",
+    "check_values",
+    "create_upload",
+    "export_mended",
+    "export_repairs",
+    "find_remembered_columns",
+    "find_row_id_column",
+    "get_upload",
+    "list_questions",
+    "list_repairs",
+    "map_columns",
+    "read_rows",
+    "receive",
+    "suggest_column",
+    "suggest_columns",
+]
+
 MAX_BYTES: Final = 32 * 2**20
-ROW_ID: Final = "row_id"
 MAX_FILENAME_LENGTH: Final = 255
-_SAMPLE_ROWS: Final = 3
-# Rows that tell whether the first line is data.
-_LOOK_AT_ROWS: Final = 1_000
+_MEDIA_TYPES: Final = {
+    "csv": "text/csv",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class UploadRow:
-    """A data row: `number` counts from 1, `line` is where it begins; cells by column name."""
+class Reading:
+    """How far the check of a table is; `expected` is about how many rows there will be."""
 
-    number: int
-    line: int
-    cells: Mapping[str, str]
+    rows: int
+    expected: int | None
+
+
+class Incoming:
+    """A table on its way in: `check` reads it, `keep` stores it; nothing is kept before."""
+
+    def __init__(
+        self,
+        folder: Path,
+        details: CampaignDetails,
+        *,
+        remembered: Mapping[str, str],
+        answers: Mapping[str, str],
+    ) -> None:
+        self.path = folder / "table"
+        self._files = TableFiles(folder)
+        self._answers = answers
+        self._needs = Needs(
+            names=[item.name for item in details.parameters],
+            typed={item.name for item in details.parameters if item.values},
+            optional=optional_names(details.template.text, details.template.negative_text),
+            remembered=remembered,
+        )
+
+    def check(self) -> Iterator[Reading]:
+        """Read every row, telling now and then how far it is; TableError holds every finding."""
+        expected = None if _is_zip(self.path) else _count_lines(self.path)
+        with self._files, self.path.open("rb") as file:
+            reading = TablePass(file, self._needs, answers=self._answers, files=self._files)
+            for rows in reading.steps():
+                yield Reading(rows=rows, expected=expected)
+        self._checked = reading.result
+
+    def keep(self, session: Session, storage: Storage, upload: Upload) -> None:
+        """Store what was read and write it down on the upload's row."""
+        checked = self._checked
+        if checked is None:
+            raise ValueError("check() has to be read to its end first")
+        upload.answers = dict(self._answers)
+        upload.questions = [question.to_dict() for question in checked.questions]
+        upload.row_count = checked.row_count
+        upload.header = list(checked.header)
+        upload.dialect = dict(checked.reading)
+        upload.findings = [finding.to_dict() for finding in checked.findings]
+        upload.repair_count = checked.repair_count
+        upload.is_open = checked.is_open
+        if not checked.is_open:
+            upload.table_key = self._put(storage, upload, self._files.table)
+            upload.repairs_key = None
+            if checked.repair_count:
+                upload.repairs_key = self._put(storage, upload, self._files.repairs)
+            changes = self._compare(session, storage, upload)
+            upload.changes = changes.to_dict() if changes else None
+        session.add(upload)
+        session.flush()
+
+    def _put(self, storage: Storage, upload: Upload, path: Path) -> str:
+        key = f"uploads/{upload.workspace_id}/{_hash_file(path)}.rows.csv"
+        storage.put_file(key, path, media_type="text/csv")
+        return key
+
+    def _compare(self, session: Session, storage: Storage, upload: Upload) -> TableChanges | None:
+        earlier = find_earlier(session, upload)
+        if earlier is None or earlier.sha256 == upload.sha256:
+            return None
+
+        def read_new() -> Iterator[UploadRow]:
+            with self._files.table.open("rb") as file:
+                yield from read_mended(file, upload.header)
+
+        return compare(
+            Version(header=earlier.header, read=lambda: read_rows(storage, earlier)),
+            Version(header=upload.header, read=read_new),
+            filename=earlier.filename,
+        )
 
 
 def create_upload(
@@ -56,40 +167,70 @@ def create_upload(
 ) -> Upload:
     """Check a table against the campaign's placeholders and keep it.
 
-    TableError holds every finding; then nothing was stored. Repairs and warnings are kept with
-    the upload.
+    TableError holds every finding; then nothing was stored. Repairs, warnings and questions are
+    kept with the upload; while `is_open`, a required question waits for `answer_questions`.
     """
+    steps = receive(
+        session, actor, storage, campaign_id=campaign_id, filename=filename, stream=stream
+    )
+    return _finish(steps)
+
+
+def receive(
+    session: Session,
+    actor: Actor,
+    storage: Storage,
+    *,
+    campaign_id: UUID,
+    filename: str,
+    stream: IO[bytes],
+) -> Iterator[Reading | Upload]:
+    """Do what `create_upload` does, telling how far it is, and giving the upload at the end."""
     require(actor, Action.EDIT)
     details = get_campaign(session, actor, campaign_id)
-    with tempfile.TemporaryDirectory(prefix="adloom-upload-") as folder:
-        path = Path(folder) / "table"
-        sha256 = _copy_limited(stream, path)
-        with path.open("rb") as file:
-            table, row_count, findings = check_table(
-                file,
-                names=[item.name for item in details.parameters],
-                typed={item.name for item in details.parameters if item.values},
-                optional=optional_names(details.template.text, details.template.negative_text),
-            )
-        # The name is the content, so the same file is stored once.
-        key = f"uploads/{actor.workspace_id}/{sha256}.csv"
-        size_bytes = path.stat().st_size
-        storage.put_file(key, path, media_type="text/csv")
-    upload = Upload(
-        workspace_id=actor.workspace_id,
-        campaign_id=campaign_id,
-        filename=_clean_filename(filename),
-        storage_key=key,
-        sha256=sha256,
-        size_bytes=size_bytes,
-        row_count=row_count,
-        header=list(table.header),
-        dialect=table.dialect.to_dict(),
-        findings=[finding.to_dict() for finding in findings],
-        created_by=actor.user_id,
-    )
-    session.add(upload)
-    session.flush()
+    with _incoming(session, details) as incoming:
+        sha256, size_bytes = _copy_limited(stream, incoming.path)
+        yield from incoming.check()
+        kind = "xlsx" if _is_zip(incoming.path) else "csv"
+        upload = Upload(
+            workspace_id=actor.workspace_id,
+            campaign_id=campaign_id,
+            filename=_clean_filename(filename),
+            # The name is the content, so the same file is stored once.
+            storage_key=f"uploads/{actor.workspace_id}/{sha256}.{kind}",
+            sha256=sha256,
+            size_bytes=size_bytes,
+            created_by=actor.user_id,
+        )
+        storage.put_file(upload.storage_key, incoming.path, media_type=_MEDIA_TYPES[kind])
+        incoming.keep(session, storage, upload)
+        yield upload
+
+
+def answer_questions(
+    session: Session,
+    actor: Actor,
+    storage: Storage,
+    upload_id: UUID,
+    *,
+    answers: Mapping[str, str],
+) -> Upload:
+    """Read the original again with what a person answered; earlier answers stay unless changed.
+
+    TableError when the answers do not fit the rows; Conflict once a batch was made of the upload.
+    """
+    require(actor, Action.EDIT)
+    upload = get_in_workspace(session, actor, Upload, upload_id)
+    if session.scalar(select(Batch.id).where(Batch.upload_id == upload.id).limit(1)):
+        raise Conflict("A batch was made of these rows; upload the file again to change answers.")
+    given = {**upload.answers, **_known_answers(upload, answers)}
+    details = get_campaign(session, actor, upload.campaign_id)
+    with _incoming(session, details, answers=given) as incoming:
+        with storage.open(upload.storage_key) as file, incoming.path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        for _ in incoming.check():
+            pass
+        incoming.keep(session, storage, upload)
     return upload
 
 
@@ -98,138 +239,40 @@ def get_upload(session: Session, actor: Actor, upload_id: UUID) -> Upload:
     return get_in_workspace(session, actor, Upload, upload_id)
 
 
-def read_rows(storage: Storage, upload: Upload) -> Iterator[UploadRow]:
-    """The rows of an upload in file order, read as they were when it was checked."""
-    with ExitStack() as stack:
-        file: BinaryIO = stack.enter_context(storage.open(upload.storage_key))
-        if not file.seekable():
-            # What comes from a bucket cannot be wound back to its start.
-            copy = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(file, copy)
-            file = copy
-        yield from _named(open_table(file, dialect=Dialect.from_dict(upload.dialect)))
+def _finish(steps: Iterator[Reading | Upload]) -> Upload:
+    for step in steps:
+        if isinstance(step, Upload):
+            return step
+    raise RuntimeError("the table was read without a result")
 
 
-def map_columns(header: Sequence[str], names: Iterable[str]) -> dict[str, str]:
-    """Column by placeholder, where they agree; case, blanks, hyphens and _ do not count."""
-    columns = {normalise_name(column): column for column in header}
-    found = {name: columns.get(normalise_name(name)) for name in names}
-    return {name: column for name, column in found.items() if column is not None}
-
-
-def find_row_id_column(header: Sequence[str]) -> str | None:
-    """The column that names the rows, if there is one."""
-    return next((column for column in header if normalise_name(column) == ROW_ID), None)
-
-
-def check_columns(header: Sequence[str], columns: Mapping[str, str], names: Iterable[str]) -> None:
-    """Raise InvalidInput that lists the placeholders without a column and the nearest names."""
-    problems: list[str] = []
-    first = ""
-    for name in names:
-        column = columns.get(name)
-        if column in header:
-            continue
-        first = first or name
-        what = f"there is no column “{column}”" if column else f"no column for {{{{ {name} }}}}"
-        near = suggest_column(name, header)
-        problems.append(f"{what}; did you mean “{near}”?" if near else what)
-    if problems:
-        raise InvalidInput(
-            f"The table does not fit the prompt: {'; '.join(problems)}. Its columns are"
-            f" {', '.join(header)}.",
-            field=first,
+@contextmanager
+def _incoming(
+    session: Session, details: CampaignDetails, *, answers: Mapping[str, str] | None = None
+) -> Iterator[Incoming]:
+    with tempfile.TemporaryDirectory(prefix="adloom-upload-") as folder:
+        yield Incoming(
+            Path(folder),
+            details,
+            remembered=find_remembered_columns(session, details.campaign.id),
+            answers=answers or {},
         )
 
 
-def suggest_column(name: str, header: Sequence[str]) -> str | None:
-    """The column whose name is most like that of a placeholder."""
-    columns = {normalise_name(column): column for column in header}
-    wanted = normalise_name(name)
-    near = get_close_matches(wanted, columns, n=1, cutoff=0.6)
-    if near:
-        return columns[near[0]]
-    # “city_name” for “city”, and the other way round.
-    return next(
-        (column for key, column in columns.items() if wanted in key or (key and key in wanted)),
-        None,
-    )
+def _known_answers(upload: Upload, answers: Mapping[str, str]) -> dict[str, str]:
+    """The answers that belong to a question of the upload; InvalidInput for a wrong choice."""
+    choices = {
+        question.question_id: {choice.value for choice in question.choices}
+        for question in list_questions(upload)
+    }
+    for question_id, answer in answers.items():
+        if answer not in choices.get(question_id, ()):
+            raise InvalidInput("Choose one of the answers that are offered.", field=question_id)
+    return dict(answers)
 
 
-def check_values(
-    rows: Iterable[UploadRow], columns: Mapping[str, str], *, optional: Iterable[str] = ()
-) -> list[TableFinding]:
-    """Errors of the values that fill placeholders: missing or too long, by row and column."""
-    log = FindingLog()
-    may_be_empty = set(optional)
-    for row in rows:
-        for name, column in columns.items():
-            value = row.cells[column]
-            if not value and name not in may_be_empty:
-                message = f"there is no value for {{{{ {name} }}}}; fill the cell or delete the row"
-                log.add(_at(row, column, "missing_value", message))
-            elif len(value) > MAX_VALUE_LENGTH:
-                message = (
-                    f"this value has {len(value):,} characters; {MAX_VALUE_LENGTH} are allowed"
-                    " for a placeholder"
-                )
-                log.add(_at(row, column, "long_value", message))
-    return log.findings()
-
-
-def check_table(
-    file: BinaryIO,
-    *,
-    names: Sequence[str],
-    typed: Collection[str] = (),
-    optional: Collection[str] = (),
-) -> tuple[Table, int, list[TableFinding]]:
-    """Read the whole table against the placeholders' names; gives its rows' number and findings.
-
-    `typed` have values without it, `optional` may stay empty. TableError with all findings when
-    one is an error.
-    """
-    table = open_table(file, expected=names)
-    columns = map_columns(table.header, names)
-    look = _HeaderLook(table.header)
-    found = check_values(look.watch(_named(table)), columns, optional=optional)
-    findings = [
-        *_check_header(table.header, columns, [n for n in names if n not in typed], look),
-        *table.findings,
-        *found,
-    ]
-    if any(item.severity is Severity.ERROR for item in findings):
-        raise TableError(findings)
-    return table, look.row_count, findings
-
-
-def sample_csv(details: CampaignDetails) -> bytes:
-    """A table to start from: the campaign's columns with its first values, as Excel reads it."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer)
-    writer.writerow([ROW_ID, *(item.name for item in details.parameters)])
-    for number in range(_SAMPLE_ROWS):
-        values = [
-            item.values[number % len(item.values)] if item.values else f"{item.name} {number + 1}"
-            for item in details.parameters
-        ]
-        writer.writerow([str(number + 1), *values])
-    return ("\ufeff" + buffer.getvalue()).encode()
-
-
-def _at(row: UploadRow, column: str, code: str, message: str) -> TableFinding:
-    return TableFinding(
-        severity=Severity.ERROR,
-        code=code,
-        message=message,
-        row=row.number,
-        line=row.line,
-        column=column,
-    )
-
-
-def _copy_limited(stream: IO[bytes], path: Path) -> str:
-    """Copy at most MAX_BYTES to `path` and return the content's SHA-256."""
+def _copy_limited(stream: IO[bytes], path: Path) -> tuple[str, int]:
+    """Copy at most MAX_BYTES to `path`; gives the content's SHA-256 and its size."""
     digest, size_bytes = hashlib.sha256(), 0
     with path.open("wb") as file:
         while chunk := stream.read(2**20):
@@ -242,61 +285,22 @@ def _copy_limited(stream: IO[bytes], path: Path) -> str:
                 )
             digest.update(chunk)
             file.write(chunk)
-    return digest.hexdigest()
+    return digest.hexdigest(), size_bytes
 
 
-class _HeaderLook:
-    """Counts rows and notices when a “header” stands in the rows again, cell by cell."""
-
-    def __init__(self, header: Sequence[str]) -> None:
-        self.row_count = 0
-        self.is_like_data = False
-        self._keys = [name.casefold() for name in header]
-
-    def watch(self, rows: Iterable[UploadRow]) -> Iterator[UploadRow]:
-        for row in rows:
-            self.row_count += 1
-            if not self.is_like_data and self.row_count <= _LOOK_AT_ROWS:
-                cells = [cell.casefold() for cell in row.cells.values()]
-                self.is_like_data = any(map(str.__eq__, cells, self._keys))
-            yield row
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_header(
-    header: Sequence[str], columns: Mapping[str, str], names: Sequence[str], look: _HeaderLook
-) -> list[TableFinding]:
-    """What does not fit between the header and the placeholders that have no typed values."""
-    shown = ", ".join(header[:5]) + (" …" if len(header) > 5 else "")
-    if names and not columns and look.is_like_data:
-        message = (
-            f"the first line ({shown}) looks like data, not like a header; add a line above it"
-            f" with the column names, such as {','.join((ROW_ID, *names))}"
-        )
-        return [_in_header(Severity.ERROR, "no_header", message)]
-    if names and not columns:
-        message = (
-            f"no column ({shown}) is called like a placeholder ({', '.join(names)}); choose the"
-            " columns by hand, or rename them"
-        )
-        return [_in_header(Severity.WARNING, "no_known_column", message)]
-    findings: list[TableFinding] = []
-    for name in names:
-        if name not in columns:
-            near = suggest_column(name, header)
-            hint = f"; did you mean “{near}”?" if near else ""
-            message = f"there is no column for {{{{ {name} }}}}{hint}"
-            findings.append(_in_header(Severity.WARNING, "missing_column", message))
-    return findings
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
 
 
-def _in_header(severity: Severity, code: str, message: str) -> TableFinding:
-    return TableFinding(severity=severity, code=code, message=message, line=1)
-
-
-def _named(table: Table) -> Iterator[UploadRow]:
-    for row in table.rows():
-        cells = dict(zip(table.header, row.cells, strict=True))
-        yield UploadRow(number=row.number, line=row.line, cells=cells)
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def _clean_filename(filename: str) -> str:

@@ -15,7 +15,7 @@ from app.db import Database
 from app.errors import Forbidden, InvalidInput, LimitExceeded, NotFound, StorageFull
 from app.models import Upload
 from app.paths import ROOT
-from app.services import campaigns, uploads
+from app.services import campaigns, table_samples, uploads
 from app.services.table_findings import TableError
 from app.services.tables import open_table
 from app.storage import LocalStorage, Storage
@@ -60,6 +60,16 @@ class Uploading:
                 stream=io.BytesIO(content),
             )
 
+    def answer(self, upload: Upload, answers: dict[str, str]) -> Upload:
+        with self.database.workspace_scope(self.actor) as session:
+            return uploads.answer_questions(
+                session, self.actor, self.storage, upload.id, answers=answers
+            )
+
+    def list(self) -> list[Upload]:
+        with self.database.system_scope() as session:
+            return [*session.scalars(select(Upload).order_by(Upload.created_at))]
+
     def refused(self, content: bytes) -> TableError:
         with pytest.raises(TableError) as caught:
             self.bytes(content)
@@ -78,7 +88,7 @@ def test_a_table_is_kept_byte_for_byte_with_how_to_read_it(uploading: Uploading)
     upload = uploading.file("windows_1252.csv")
     assert (upload.row_count, upload.header) == (2, ["row_id", *NAMES])
     assert (upload.dialect["encoding"], upload.dialect["delimiter"]) == ("cp1252", ";")
-    assert [item["code"] for item in upload.findings] == ["guessed_encoding"]
+    assert [item["code"] for item in upload.findings] == ["guessed_encoding", "encoding"]
     content = (FILES / "windows_1252.csv").read_bytes()
     assert upload.size_bytes == len(content)
     with uploading.storage.open(upload.storage_key) as stored:
@@ -93,21 +103,47 @@ def test_a_table_is_kept_byte_for_byte_with_how_to_read_it(uploading: Uploading)
 def test_the_same_file_twice_is_stored_once(uploading: Uploading) -> None:
     first, second = uploading.file("bom.csv"), uploading.file("bom.csv")
     assert first.id != second.id
-    assert list(uploading.storage.iter_keys()) == [first.storage_key]
+    assert set(uploading.storage.iter_keys()) == {
+        first.storage_key,
+        first.table_key,
+        first.repairs_key,
+    }
 
 
 def test_a_file_without_a_header_never_starts_work(uploading: Uploading) -> None:
-    error = uploading.refused((FILES / "headerless.csv").read_bytes())
-    assert "looks like data, not like a header" in error.message
-    assert "row_id,geography,audience,backdrop" in error.message
+    upload = uploading.file("headerless.csv")
+    assert upload.is_open
+    (question,) = uploads.list_questions(upload)
+    assert (question.question_id, question.preset) == ("header", "data")
+    with pytest.raises(InvalidInput, match="question to be answered"):
+        list(uploads.read_rows(uploading.storage, upload))
+    answered = uploading.answer(upload, {"header": "data"})
+    assert not answered.is_open
+    assert answered.header == ["column 1", "column 2", "column 3"]
+    rows = list(uploads.read_rows(uploading.storage, answered))
+    assert [(row.number, row.line, row.cells["column 1"]) for row in rows] == [
+        (1, 1, "Paris"),
+        (2, 2, "Rome"),
+        (3, 3, "Paris"),
+    ]
+
+
+def test_the_command_line_refuses_a_file_without_a_header() -> None:
+    with (FILES / "headerless.csv").open("rb") as file, pytest.raises(TableError) as caught:
+        uploads.check_table(file, names=NAMES)
+    assert "looks like data, not like a header" in caught.value.message
+    assert "row_id,geography,audience,backdrop" in caught.value.message
 
 
 def test_unknown_names_are_a_warning_because_a_person_can_match_them(
     uploading: Uploading,
 ) -> None:
     upload = uploading.bytes(b"stadt,gruppe,ort\nParis,runners,beach\n")
+    assert upload.is_open
+    upload = uploading.answer(upload, {"header": "names"})
     (finding,) = upload.findings
     assert (finding["severity"], finding["code"]) == ("warning", "no_known_column")
+    assert not upload.is_open
 
 
 def test_a_missing_column_is_named_with_the_nearest(uploading: Uploading) -> None:
@@ -172,7 +208,7 @@ def test_a_quoted_empty_value_of_a_single_column_is_named_with_its_place(
         ("ragged.csv", "Row 3 (line 5): this row has 3 cells, the header has 4"),
         ("duplicate_row_id.csv", "Row 3 (line 4), column “row_id”"),
         ("unclosed_quote.csv", "Line 3: a double quote is opened here"),
-        ("workbook.csv", "workbook, not a CSV"),
+        ("workbook.csv", "workbook is damaged or was cut short"),
     ],
 )
 def test_a_table_with_errors_is_refused_whole(
@@ -249,12 +285,13 @@ def test_the_sample_can_be_uploaded_as_it_is(
     with database.workspace_scope(actor) as session:
         details = campaigns.get_campaign(session, actor, uploading.campaign)
         details.parameters[0].values = ["Paris, France", "Rome"]
-        sample = uploads.sample_csv(details)
+        sample = table_samples.sample_csv(details)
     table = open_table(io.BytesIO(sample))
     rows = [row.cells for row in table.rows()]
     assert table.header == ("row_id", *NAMES)
     assert [cells[1] for cells in rows] == ["Paris, France", "Rome", "Paris, France"]
-    assert uploading.bytes(sample).findings == []
+    (finding,) = uploading.bytes(sample).findings
+    assert finding["code"] == "byte_order_mark"
 
 
 class _Unseekable(io.RawIOBase):
@@ -276,7 +313,9 @@ def test_rows_are_read_from_a_store_that_cannot_wind_back(
     uploading: Uploading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload = uploading.file("semicolon.csv")
-    content = (FILES / "semicolon.csv").read_bytes()
+    assert upload.table_key is not None
+    with uploading.storage.open(upload.table_key) as stored:
+        content = stored.read()
     monkeypatch.setattr(uploading.storage, "open", lambda key: _Unseekable(content))
     rows = list(uploads.read_rows(uploading.storage, upload))
     assert [row.cells["geography"] for row in rows] == ["Paris", "Rome"]
@@ -291,6 +330,6 @@ def test_a_hundred_thousand_rows_are_checked_in_flat_memory(uploading: Uploading
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     # The ids, which must differ, are what grows with the rows.
     assert grown_kib < 48 * 1024
-    (key,) = uploading.storage.iter_keys()
-    with uploading.storage.open(key) as stored:
+    (upload,) = uploading.list()
+    with uploading.storage.open(upload.storage_key) as stored:
         assert stored.seek(0, io.SEEK_END) == len(content)

@@ -26,7 +26,7 @@ ROME = ("2", "Rome", "families", "desert")
 
 def read(name: str) -> tuple[Table, list[TableRow]]:
     with (FILES / name).open("rb") as stream:
-        table = open_table(stream, expected=NAMES)
+        table = open_table(stream)
         return table, list(table.rows())
 
 
@@ -60,13 +60,18 @@ def refusal(name: str) -> TableFinding:
 )
 def test_an_encoding_with_marks_is_read_as_such(name: str, encoding: str, delimiter: str) -> None:
     table, rows = read(name)
-    assert (table.dialect.encoding, table.dialect.delimiter) == (encoding, delimiter)
+    assert (table.source.to_dict()["encoding"], table.source.to_dict()["delimiter"]) == (
+        encoding,
+        delimiter,
+    )
     assert table.header == HEADER
     assert cells(rows) == [
         ("1", "Zürich", "young runners", "beach"),
         ("2", "Paris", "families", "desert"),
     ]
-    assert table.findings == []
+    (finding,) = table.findings
+    assert finding.severity is Severity.REPAIR
+    assert finding.code == ("byte_order_mark" if encoding == "utf-8-sig" else "encoding")
 
 
 @pytest.mark.parametrize(
@@ -81,12 +86,12 @@ def test_an_old_encoding_is_guessed_and_a_value_is_shown_to_check(
     name: str, encoding: str, geography: str
 ) -> None:
     table, rows = read(name)
-    assert table.dialect.encoding == encoding
+    assert table.source.to_dict()["encoding"] == encoding
     assert rows[0].cells[1] == geography
     finding = found(table, "guessed_encoding")
     assert (finding.severity, finding.row, finding.line) == (Severity.WARNING, 1, 2)
     assert geography in finding.message
-    assert len(table.findings) == 1
+    assert [item.code for item in table.findings] == ["guessed_encoding", "encoding"]
 
 
 def test_damaged_utf8_names_the_cell() -> None:
@@ -102,7 +107,7 @@ def test_damaged_utf8_names_the_cell() -> None:
 )
 def test_the_delimiter_is_found(name: str, delimiter: str) -> None:
     table, rows = read(name)
-    assert table.dialect.delimiter == delimiter
+    assert table.source.to_dict()["delimiter"] == delimiter
     assert table.header == HEADER
     assert cells(rows) == [PARIS, ROME]
     assert table.findings == []
@@ -110,13 +115,13 @@ def test_the_delimiter_is_found(name: str, delimiter: str) -> None:
 
 def test_commas_inside_semicolon_rows_do_not_win_against_known_names() -> None:
     table, _ = read("semicolon_with_commas.csv")
-    assert table.dialect.delimiter == ";"
+    assert table.source.to_dict()["delimiter"] == ";"
     assert table.header == ("row_id", "geography", "audience")
 
 
 def test_a_separator_line_is_obeyed_and_skipped() -> None:
     table, rows = read("sep_line.csv")
-    assert table.dialect.delimiter == ";"
+    assert table.source.to_dict()["delimiter"] == ";"
     assert table.header == HEADER
     assert [(row.cells, row.number, row.line) for row in rows] == [(PARIS, 1, 3)]
 
@@ -126,7 +131,12 @@ def test_line_breaks_and_quotes_inside_a_cell_are_kept_and_lines_counted() -> No
     assert [(row.number, row.line) for row in rows] == [(1, 2), (2, 4)]
     assert rows[0].cells[2:] == ("young\nrunners", 'a "wide" beach, at dawn')
     assert rows[1].cells[3] == "desert\nat noon"
-    assert table.findings == []
+    (finding,) = table.findings
+    assert (finding.code, finding.before, finding.after) == (
+        "line_end",
+        "desert\r\nat noon",
+        "desert\nat noon",
+    )
 
 
 def test_line_ends_of_old_macs_are_understood() -> None:
@@ -270,19 +280,19 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
     assert caught.value.findings[0].code == "long_line"
 
 
-def test_a_hundred_thousand_rows_are_read_in_flat_memory(tmp_path: Path) -> None:
+def test_rows_are_read_in_flat_memory(tmp_path: Path) -> None:
     path = tmp_path / "large.csv"
     with path.open("w") as file:
         file.write("geography,audience,backdrop\n")
-        file.writelines(f"city {n},group {n % 7},place {n % 11}\n" for n in range(MAX_ROWS))
+        file.writelines(f"city {n},group {n % 7},place {n % 11}\n" for n in range(20_000))
     with path.open("rb") as stream:
         tracemalloc.start()
-        table = open_table(stream, expected=NAMES)
+        table = open_table(stream)
         number = sum(1 for _ in table.rows())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert number == MAX_ROWS
-    assert peak < 6 * 1024 * 1024
+    assert number == 20_000
+    assert peak < 3 * 1024 * 1024
     assert table.findings == []
 
 
@@ -296,8 +306,8 @@ def test_an_upload_that_is_spooled_to_disk_can_be_read_twice() -> None:
 def test_a_stored_dialect_reads_the_same() -> None:
     with (FILES / "windows_1252.csv").open("rb") as stream:
         table = open_table(stream)
-        dialect = Dialect.from_dict(table.dialect.to_dict())
-        assert dialect == table.dialect
+        dialect = Dialect.from_dict(table.source.to_dict())
+        assert dialect.to_dict() == table.source.to_dict()
         assert cells(list(open_table(stream, dialect=dialect).rows())) == cells(list(table.rows()))
 
 
@@ -320,6 +330,6 @@ def test_whatever_the_standard_writer_writes_is_read_back(rows: list[list[str]])
     writer = csv.writer(buffer)
     writer.writerow(["one", "two", "three"])
     writer.writerows(rows)
-    table = open_table(io.BytesIO(buffer.getvalue().encode()), expected=("one", "two", "three"))
+    table = open_table(io.BytesIO(buffer.getvalue().encode()))
     expected = [tuple(cell.strip() for cell in row) for row in rows]
     assert cells(list(table.rows())) == [row for row in expected if any(row)]
