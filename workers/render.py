@@ -13,12 +13,13 @@ from app.db import Database
 from app.services import leases
 from app.services.leases import ClaimedGroup, ClaimedJob
 from engine.errors import CheckpointError, ConfigError, GenerationCancelled, OutOfMemory
-from engine.types import GenerationFailure
+from engine.types import GenerationFailure, GenerationResult
 from workers.engines import EngineFactory, Outcome, RenderEngine
 from workers.finishing import Finisher, Rendered
 from workers.heartbeat import Heartbeat
 from workers.loop import Loop
 from workers.pause import Pause
+from workers.timing import Timings
 from workers.transactions import commit_patiently
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class RenderLoop(Loop):
         self._heartbeat = heartbeat
         self._finisher = finisher
         self._pause = pause
+        self._timings = Timings(database)
         self._engine: RenderEngine | None = None
         self._held_affinity: deque[str] = deque(maxlen=HELD_FAMILIES)
         self._group: ClaimedGroup | None = None
@@ -121,6 +123,8 @@ class RenderLoop(Loop):
         try:
             for outcome in self._outcomes(engine, group):
                 job = self._in_engine.pop(outcome.request_id)
+                if isinstance(outcome, GenerationResult):
+                    self._timings.note(job.settings, outcome)
                 if not self._pass_on(group, job, outcome):
                     unfinished.append(job.job_id)
         except Exception as error:
@@ -128,6 +132,7 @@ class RenderLoop(Loop):
             self._fail_all(group, f"The engine broke off: {type(error).__name__}: {error}")
         self._group = None
         self._release(group, unfinished)
+        self._timings.save()
 
     def _fail_all(self, group: ClaimedGroup, message: str) -> None:
         for request_id, job in self._in_engine.items():

@@ -20,11 +20,7 @@ from engine.plan import Calibration, Plan, estimate_seconds
 from engine.types import GenerationRequest, QualityProfile, RenderSettings
 
 # Priced for every batch, beside its own profile.
-COMPARED_PROFILES: Final = (
-    QualityProfile.CONSISTENT,
-    QualityProfile.FAITHFUL,
-    QualityProfile.EXACT,
-)
+COMPARED_PROFILES: Final = (QualityProfile.FAITHFUL, QualityProfile.EXACT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,10 +36,10 @@ TASKS: Final = (
 )
 PROFILES: Final = (
     (QualityProfile.CONSISTENT, "Consistent", "Variants stay alike where nothing should change."),
-    (QualityProfile.FAITHFUL, "Faithful", "Very close to rendering each one alone."),
-    (QualityProfile.EXACT, "Exact", "Rendered one by one, nothing shared. The full price."),
-    (QualityProfile.FAST, "Fast", "Good enough to judge an idea."),
-    (QualityProfile.DRAFT, "Draft", "A quick look; not for publishing."),
+    (QualityProfile.FAITHFUL, "Faithful", "Each one very close to how it looks rendered alone."),
+    (QualityProfile.EXACT, "Exact", "Each one rendered alone, nothing shared; the full price."),
+    (QualityProfile.FAST, "Fast", "Shares more steps: details may differ, the idea does not."),
+    (QualityProfile.DRAFT, "Draft", "Shares most: a quick look, not for publishing."),
 )
 
 _SPELLINGS: Final = MappingProxyType({"color": "colour", "time_of_day": "time"})

@@ -10,9 +10,12 @@ from sqlalchemy.orm import Session
 from app.access import Actor
 from app.models import Batch, Quote
 from app.services import batches
+from app.services.quotes import COMPARED_PROFILES
 from app.web.facts import mode_words, settings_facts
+from app.web.presets import PROFILES
 from app.web.samples import sample_prompts
 from app.web.tiles import spec_of
+from engine.types import QualityProfile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,17 @@ class ParameterPrice:
     values: int | None
     clips: float | None
     cost_micros: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilePrice:
+    """What the batch costs with a quality, and how long one worker needs; seconds may be None."""
+
+    name: str
+    text: str
+    cost_micros: int
+    seconds: float | None
+    is_chosen: bool
 
 
 def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any]:
@@ -40,6 +54,7 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "samples": sample_prompts(session, batch, spec),
         "noun": "image" if spec.settings.task.is_image else "clip",
         "settings_facts": facts,
+        "qualities": _qualities(quote, spec.settings.profile),
         "prices": [
             ParameterPrice(
                 name=item.name,
@@ -51,6 +66,23 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
             for item in spec.parameters
         ],
     }
+
+
+def _qualities(quote: Quote, chosen: QualityProfile) -> list[ProfilePrice]:
+    """The chosen quality first, then those that the quote compares it with."""
+    prices: dict[str, Any] = quote.details.get("profiles", {})
+    words = {profile: (name, text) for profile, name, text in PROFILES}
+    return [
+        ProfilePrice(
+            name=words[profile][0],
+            text=words[profile][1],
+            cost_micros=prices[profile]["cost_micros"],
+            seconds=prices[profile].get("estimated_s"),
+            is_chosen=profile is chosen,
+        )
+        for profile in dict.fromkeys((chosen, *COMPARED_PROFILES))
+        if profile in prices
+    ]
 
 
 def _clip_cost(quote: Quote, clips: float | None) -> int | None:

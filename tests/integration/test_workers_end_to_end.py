@@ -14,9 +14,10 @@ from app.access import Actor
 from app.config import Config
 from app.db import Database
 from app.models import Artifact, Batch, BatchState, ExpansionMode, Quote, Usage
-from app.services import batches
+from app.services import batches, calibrations
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
 from app.storage import Storage
+from engine.types import RenderSettings
 from tests.checkpoints import random_model_dir
 from tests.factories import SETTINGS, make_campaign
 from tests.worker_processes import wait_until, worker_processes
@@ -57,6 +58,7 @@ def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quote
         usage = session.scalars(select(Usage)).all()
         quote = session.scalars(select(Quote)).one()
         progress = batches.get_progress(session, actor, batch_id)
+        known = calibrations.load(session, artifacts[0].provenance["weights_fingerprint"])
     assert len(artifacts) == 2
     # Siblings also share the unconditional forward of the step at which they part: a gift.
     assert sum(row.units for row in usage) <= quote.shared_units < quote.full_units
@@ -67,6 +69,11 @@ def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quote
         pytest.approx(artifact.provenance["work_units"]) for artifact in artifacts
     ]
     assert progress.done == 2
+    # The next quote knows how long a clip takes.
+    pace = known.find_pace(RenderSettings.from_dict(DRAFT))
+    assert pace is not None
+    assert pace.step_seconds > 0
+    assert pace.decode_seconds > 0
     for artifact in artifacts:
         with storage.open(artifact.storage_key) as stream, av.open(stream) as container:
             video = container.streams.video[0]
