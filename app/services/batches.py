@@ -23,7 +23,7 @@ from app.models import (
     Workspace,
 )
 from app.queues import Queue, ring_after_commit
-from app.services import calibrations, quotes
+from app.services import calibrations, completion, quotes
 from app.services.batch_checks import (
     check_placeholders,
     check_upload,
@@ -53,6 +53,7 @@ __all__ = [
     "VariantView",
     "cancel_batch",
     "create_batch",
+    "duplicate_batch",
     "get_batch",
     "get_progress",
     "get_variant",
@@ -179,9 +180,9 @@ def resume_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
 
 
 def cancel_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
-    """End a batch: at once for the claims, within a step for renders; results are kept.
+    """End a batch: at once for what waits, within a step for renders; results are kept.
 
-    Its waiting jobs are cancelled in the background, a few thousand at a time.
+    Of a very large batch some waiting jobs are cancelled in the background.
     """
     sources = (
         BatchState.PREVIEWING,
@@ -189,11 +190,30 @@ def cancel_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
         BatchState.RUNNING,
         BatchState.PAUSED,
     )
+    _check(session, actor, batch_id, verb="cancelled", sources=sources)
+    completion.cancel_waiting(session, batch_id)
     batch = _change(session, actor, batch_id, verb="cancelled", sources=sources)
     batch.state = BatchState.CANCELLED
     session.flush()
+    completion.end_cancelled(session, batch_id)
+    session.refresh(batch)
     ring_after_commit(session, Queue.CONTROL)
     return batch
+
+
+def duplicate_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
+    """A new batch of the same values, settings and upload, quoted anew with the newest prompt.
+
+    What was finished before is not rendered or charged again.
+    """
+    batch = get_batch(session, actor, batch_id)
+    return create_batch(
+        session,
+        actor,
+        campaign_id=batch.campaign_id,
+        spec=BatchSpec.model_validate(batch.spec),
+        upload_id=batch.upload_id,
+    )
 
 
 def retry_failed(session: Session, actor: Actor, batch_id: UUID) -> int:
@@ -226,10 +246,18 @@ def _change(
     session: Session, actor: Actor, batch_id: UUID, *, verb: str, sources: tuple[BatchState, ...]
 ) -> Batch:
     """The batch, locked, if the actor may spend money and it is in one of the states."""
+    batch = _check(session, actor, batch_id, verb=verb, sources=())
+    session.refresh(batch, with_for_update={"key_share": True})
+    return _check(session, actor, batch_id, verb=verb, sources=sources)
+
+
+def _check(
+    session: Session, actor: Actor, batch_id: UUID, *, verb: str, sources: tuple[BatchState, ...]
+) -> Batch:
+    """The batch, if the actor may spend money and it is in one of the states (any, if none)."""
     require(actor, Action.LAUNCH)
     batch = get_in_workspace(session, actor, Batch, batch_id)
-    session.refresh(batch, with_for_update={"key_share": True})
-    if batch.state not in sources:
+    if sources and batch.state not in sources:
         raise Conflict(f"A batch that is {batch.state.value} cannot be {verb}.")
     return batch
 

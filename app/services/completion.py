@@ -69,6 +69,35 @@ def sweep_stopped(session: Session, *, limit: int = SWEEP_SIZE) -> int:
     return len(swept)
 
 
+def cancel_waiting(session: Session, batch_id: UUID, *, limit: int = SWEEP_SIZE) -> int:
+    """Cancel what waits in a batch, as far as one transaction should; returns how many.
+
+    The caller cancels the batch after this: whoever ends jobs locks them before their batch.
+    """
+    moved = transition(
+        session,
+        RenderJob.batch_id == batch_id,
+        to=JobState.CANCELLED,
+        sources=WAITING_STATES,
+        limit=limit,
+    )
+    return len(moved)
+
+
+def end_cancelled(session: Session, batch_id: UUID) -> None:
+    """Let a cancelled batch end at once when nothing of it is alive any more."""
+    session.execute(
+        update(Batch)
+        .where(
+            Batch.id == batch_id,
+            Batch.state == BatchState.CANCELLED,
+            ~_any_live_job(of_any_purpose=True),
+        )
+        .values(completed_at=func.now()),
+        execution_options={"synchronize_session": False},
+    )
+
+
 def _complete(session: Session, batch_id: UUID) -> bool:
     batch = session.execute(
         select(Batch.state, Batch.expanded_at)

@@ -21,6 +21,7 @@ from app.web.gallery import gallery_context
 from app.web.progress import progress_context
 from app.web.quotes import quote_context
 from app.web.scope import conditional, page, signed_in, start_over
+from app.web.sharing import MAX_INLINE_VARIANTS, sharing_context
 
 blueprint = Blueprint("batches", __name__)
 
@@ -83,10 +84,12 @@ def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
     if batch.state is BatchState.PREVIEWING:
         context = quote_context(session, actor, batch)
         return page("batches/quote.html", batch=batch, campaign=campaign, **context)
+    is_small = batch.variant_count <= MAX_INLINE_VARIANTS
     return page(
         "batches/show.html",
         batch=batch,
         campaign=campaign,
+        **(sharing_context(session, actor, batch) if is_small else {"nodes": []}),
         **progress_context(session, actor, batch),
         **gallery_context(session, actor, batch, request.args),
     )
@@ -104,6 +107,14 @@ def progress(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnVa
     )
 
 
+@blueprint.get("/batches/<uuid:batch_id>/sharing")
+@signed_in
+def sharing(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
+    """The sharing tree alone, for batches that are too large to draw it unasked."""
+    batch = batches.get_batch(session, actor, batch_id)
+    return page("partials/sharing.html", batch=batch, **sharing_context(session, actor, batch))
+
+
 @blueprint.get("/batches/<uuid:batch_id>/tiles")
 @signed_in
 def tiles(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
@@ -113,6 +124,18 @@ def tiles(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue
     return conditional(
         context["block_etag"], lambda: page("partials/tiles.html", batch=batch, **context)
     )
+
+
+@blueprint.post("/batches/<uuid:batch_id>/duplicate")
+@signed_in
+def duplicate(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
+    """The same batch once more, with a quote of its own."""
+    try:
+        return _go_to(batches.duplicate_batch(session, actor, batch_id))
+    except InvalidInput as error:
+        start_over(session, actor)
+        flash(error.message, "error")
+        return redirect(url_for("batches.show", batch_id=batch_id))
 
 
 @blueprint.post("/batches/<uuid:batch_id>/<verb>")

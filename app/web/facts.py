@@ -68,8 +68,6 @@ def provenance_facts(artifact: Artifact) -> Facts:
         total = sum(seconds.values())
         facts.append(("Time", f"{total:.1f} s" + (f" ({', '.join(parts)})" if parts else "")))
     for key, name in (
-        ("forwards_computed", "Forwards computed"),
-        ("forwards_saved", "Forwards saved"),
         ("engine_version", "Engine version"),
         ("weights_fingerprint", "Weights"),
         ("device", "Device"),

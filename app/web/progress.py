@@ -11,6 +11,7 @@ from app.access import Actor
 from app.models import Batch, BatchState, JobState
 from app.services import batches
 from app.services.batches import Progress
+from app.services.completion import WAITING_STATES
 from app.web.formatting import duration
 
 # In the order of the bar; states without a colour of their own share one.
@@ -31,6 +32,7 @@ CHIPS = (
     JobState.CANCELLED,
 )
 LIVE_STATES = frozenset({BatchState.EXPANDING, BatchState.RUNNING, BatchState.PAUSED})
+ENDED_STATES = frozenset({BatchState.COMPLETED, BatchState.CANCELLED, BatchState.FAILED})
 ACTIONS: dict[BatchState, tuple[str, ...]] = {
     BatchState.EXPANDING: ("pause", "cancel"),
     BatchState.RUNNING: ("pause", "cancel"),
@@ -43,18 +45,23 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
     progress = batches.get_progress(session, actor, batch.id)
     failures = batches.list_failures(session, actor, batch.id) if progress.failed else []
     took_s = _took_s(batch)
+    counts = _counts(batch, progress)
     shown = {
         "done": progress.done,
         "total": progress.total,
         "is_live": batch.state in LIVE_STATES,
+        # The last renders of a cancelled batch may still be at their last step.
+        "is_watched": batch.state in LIVE_STATES or _is_ending(batch),
         "in_flight": round(progress.in_flight, 2),
-        "segments": _segments(progress),
-        "chips": [(state, progress.counts[state]) for state in CHIPS if progress.counts.get(state)],
+        "segments": _segments(counts, progress.in_flight),
+        "chips": [(state, counts[state]) for state in CHIPS if counts.get(state)],
         "actions": _actions(batch, progress.failed),
         "failures": failures,
         "currency": progress.quote.currency,
         "spent_micros": progress.cost_micros,
         "quoted_micros": progress.quote.cost_micros,
+        "full_micros": progress.quote.full_cost_micros,
+        "work": _work(progress),
         "time_left": duration(progress.eta_s) if progress.eta_s is not None else "",
         "pace": _pace(progress.rate_per_s),
         "took": duration(took_s),
@@ -63,14 +70,38 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
     return {**shown, "progress_etag": _etag(batch.state, batch.failure, shown)}
 
 
-def _segments(progress: Progress) -> list[tuple[str, float]]:
+def _work(progress: Progress) -> dict[str, float]:
+    """Work units planned, of each variant alone, and charged so far."""
+    quote = progress.quote
+    rate = quote.rate_micros_per_unit
+    return {
+        "planned": quote.shared_units,
+        "full": quote.full_units,
+        # Of the charge, which is rolled up: the usage of each job is not added up for a page.
+        "charged": progress.cost_micros / rate if rate else 0.0,
+    }
+
+
+def _counts(batch: Batch, progress: Progress) -> dict[JobState, int]:
+    """Counts by state; what waited in a cancelled batch is cancelled, whoever swept it or not."""
+    counts = dict(progress.counts)
+    if batch.state is BatchState.CANCELLED:
+        waiting = sum(counts.pop(state, 0) for state in WAITING_STATES)
+        counts[JobState.CANCELLED] = counts.get(JobState.CANCELLED, 0) + waiting
+    return counts
+
+
+def _is_ending(batch: Batch) -> bool:
+    return batch.state is BatchState.CANCELLED and batch.completed_at is None
+
+
+def _segments(counts: dict[JobState, int], in_flight: float) -> list[tuple[str, float]]:
     """The parts of the bar: what has ended, then what is done and what is left of the running."""
-    counts = progress.counts
     ended: list[tuple[str, float]] = [(css, counts.get(state, 0)) for state, css in ENDED_SEGMENTS]
     return [
         *ended,
-        ("running", progress.in_flight),
-        ("claimed", counts.get(JobState.RUNNING, 0) - progress.in_flight),
+        ("running", in_flight),
+        ("claimed", counts.get(JobState.RUNNING, 0) - in_flight),
         ("retryable", counts.get(JobState.RETRYABLE, 0)),
     ]
 
@@ -79,6 +110,8 @@ def _actions(batch: Batch, failed: int) -> list[str]:
     actions = [*ACTIONS.get(batch.state, ())]
     if failed and batch.state in (*LIVE_STATES, BatchState.COMPLETED):
         actions.append("retry")
+    if batch.state in ENDED_STATES:
+        actions.append("duplicate")
     return actions
 
 

@@ -18,6 +18,7 @@ from app.web.facts import provenance_facts, settings_facts, variant_facts
 from app.web.media import download_url, media_url
 from app.web.prompt_parts import from_stored
 from app.web.scope import is_htmx, page, signed_in
+from app.web.sharing import lineage, work_facts
 from app.web.tiles import kinds_of, spec_of, tile_of
 
 blueprint = Blueprint("variants", __name__, url_prefix="/variants")
@@ -36,8 +37,13 @@ def show(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValu
         fact_groups=[
             ("Values", variant_facts(variant, names)),
             ("Settings", settings_facts(variant.settings, seed=variant.seed)),
-            ("How it was made", provenance_facts(artifact) if artifact else []),
+            (
+                "How it was made",
+                [*provenance_facts(artifact), *work_facts(artifact)] if artifact else [],
+            ),
         ],
+        lineage=lineage(artifact) if artifact else [],
+        num_steps=variant.settings["num_inference_steps"],
         **context,
     )
 

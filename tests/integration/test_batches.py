@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from typing import Any
@@ -299,9 +300,49 @@ class TestSteering:
         finish(database)
         assert state_of(database, batch.id) is BatchState.COMPLETED
 
-    def test_a_cancelled_batch_is_swept_in_steps_and_ends_with_its_last_render(
+    def test_a_cancelled_batch_has_nothing_waiting_and_ends_at_once(
         self, database: Database, actor: Actor, create: Callable[..., Batch]
     ) -> None:
+        batch = create()
+        launch_and_expand(database, actor, batch.id)
+        call(database, actor, batches.cancel_batch, batch.id)
+        progress = call(database, actor, batches.get_progress, batch.id)
+        assert progress.counts == {JobState.CANCELLED: COUNT}
+        assert progress.ended_at is not None
+
+    def test_a_cancelled_batch_can_be_launched_again_and_pays_nothing_twice(
+        self, database: Database, actor: Actor, create: Callable[..., Batch]
+    ) -> None:
+        first = create()
+        launch_and_expand(database, actor, first.id)
+        with database.system_scope() as session:
+            group = leases.claim(session, worker="worker-1", limit=5)
+            assert group is not None
+            for job in group.jobs:
+                leases.finish_succeeded(
+                    session,
+                    job_id=job.job_id,
+                    token=group.token,
+                    artifact=make_artifact_files(),
+                    usage=NewUsage(units=job.shared_units, render_s=0.1),
+                )
+        call(database, actor, batches.cancel_batch, first.id)
+        again = call(database, actor, batches.duplicate_batch, first.id)
+        assert again.spec == first.spec
+        launch_and_expand(database, actor, again.id)
+        progress = call(database, actor, batches.get_progress, again.id)
+        assert progress.counts == {JobState.SUCCEEDED: 5, JobState.QUEUED: COUNT - 5}
+        assert progress.cost_micros == 0
+
+    def test_a_large_cancelled_batch_is_swept_in_steps_and_ends_with_its_last_render(
+        self,
+        database: Database,
+        actor: Actor,
+        create: Callable[..., Batch],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        some = functools.partial(completion.cancel_waiting, limit=4)
+        monkeypatch.setattr(completion, "cancel_waiting", some)
         batch = create()
         launch_and_expand(database, actor, batch.id)
         with database.system_scope() as session:
@@ -314,10 +355,10 @@ class TestSteering:
                 job.job_id for job in group.jobs
             }
         swept = []
-        for _ in range(4):
+        for _ in range(3):
             with database.system_scope() as session:
                 swept.append(completion.sweep_stopped(session, limit=4))
-        assert swept == [4, 4, 2, 0]
+        assert swept == [4, 2, 0]
         with database.system_scope() as session:
             assert session.get_one(Batch, batch.id).completed_at is None
         for job in group.jobs:

@@ -292,6 +292,12 @@ def test_pausing_resuming_and_cancelling(editor: Browser) -> None:
     ]:
         assert editor.post(f"{batch}/{verb}").status_code == 302
         assert words in editor.get(batch).text
+    cancelled = editor.get(batch).text
+    assert "Waiting" not in cancelled
+    assert "Back to the campaign" in cancelled
+    again = editor.post(f"{batch}/duplicate")
+    assert again.status_code == 302
+    assert "Ready to launch" in editor.get(again.location).text
     late = editor.post(f"{batch}/pause")
     assert late.status_code == 409
     assert "cannot be paused" in late.text
