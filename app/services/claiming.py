@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
@@ -145,13 +145,19 @@ def _to_render(session: Session, rows: Sequence[AnyRow]) -> list[AnyRow]:
     if not rows:
         return []
     keys = {row.job_id: effective_key(row) for row in rows}
+    # First of all: what another claim does with the same keys is over, or waits for this one.
+    contested = _lock_keys(session, rows[0].workspace_id, set(keys.values()))
     artifacts = _find_artifacts(session, rows[0], set(keys.values()))
     reused = {job_id: artifacts[key] for job_id, key in keys.items() if key in artifacts}
     if reused:
         jobs.succeed_by_reuse(session, reused)
         complete_if_done(session, [rows[0].batch_id])
     twins = _keys_in_render(session, rows[0], {row.variant_key for row in rows})
-    waiting = [row.job_id for row in rows if row.variant_key in twins and row.job_id not in reused]
+    waiting = [
+        row.job_id
+        for row in rows
+        if row.job_id not in reused and (row.variant_key in twins or keys[row.job_id] in contested)
+    ]
     if waiting:
         session.execute(
             update(RenderJob)
@@ -159,7 +165,24 @@ def _to_render(session: Session, rows: Sequence[AnyRow]) -> list[AnyRow]:
             .values(scheduled_at=func.now() + timedelta(seconds=TWIN_WAIT_S)),
             execution_options={"synchronize_session": False},
         )
-    return [row for row in rows if row.job_id not in reused and row.variant_key not in twins]
+    left_out = {*reused, *waiting}
+    return [row for row in rows if row.job_id not in left_out]
+
+
+def _lock_keys(session: Session, workspace_id: UUID, keys: Collection[str]) -> set[str]:
+    """Lock keys of pixels until the end of the transaction; returns those that others hold.
+
+    Two that claim equal variants in the same instant do not see each other's jobs running yet:
+    the lock lets only one of them render.
+    """
+    rows = session.execute(
+        text(
+            "SELECT key, pg_try_advisory_xact_lock(hashtextextended(:workspace || key, 0))"
+            " AS is_free FROM unnest(CAST(:keys AS text[])) AS wanted (key)"
+        ),
+        {"workspace": str(workspace_id), "keys": sorted(keys)},
+    )
+    return {row.key for row in rows if not row.is_free}
 
 
 def _find_artifacts(session: Session, row: AnyRow, keys: set[str]) -> dict[str, UUID]:

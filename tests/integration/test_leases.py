@@ -184,6 +184,25 @@ class TestClaim:
 
 
 class TestReuse:
+    def test_equal_pixels_claimed_in_the_same_instant_are_rendered_once(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            first, twin = make_jobs(session, batch, ["a"], ["a"])
+        with database.system_scope() as one, database.system_scope() as other:
+            group = leases.claim(one, worker="worker-1")
+            # Nothing of the first claim is committed when the second one looks.
+            assert leases.claim(other, worker="worker-2") is None
+        assert group is not None
+        assert {read_job(first).state, read_job(twin).state} == {JobState.RUNNING, JobState.QUEUED}
+        assert succeed(database, group.jobs[0].job_id, group.token)
+        pass_time(60, "scheduled_at")
+        assert claim(database) is None, "the twin takes what is there now"
+        with database.system_scope() as session:
+            usage = session.scalars(select(Usage)).all()
+        assert sorted(row.is_reused for row in usage) == [False, True]
+        assert read_job(first).artifact_id == read_job(twin).artifact_id
+
     def test_equal_pixels_in_two_groups_are_rendered_once(
         self, database: Database, batch: Batch, read_job: ReadJob
     ) -> None:
