@@ -5,6 +5,10 @@ config       what the environment sets         checkpoint  is a weights folder w
 registry     the models and what they can do   costs       operations of a forward, a decode
 units        what rendering costs              tree        edges that variants share, groups
 forks        where parameters part             stems       what shared edges are conditioned on
+families     requests from a prompt with gaps  profiles    what each profile promises
+calibration  what was measured, its file       calibrating measuring it with probe renders
+guarded      which variants are checked        guard       checks them, narrows what failed
+distances    how far renders are apart
 plan         groups, sharing, prices           watching    progress, cancels, failures of a run
 media        videos, posters, contact sheets   caching     values kept, forwards spared
 segments     slices of a run, stored, resumed  pipelines   one file per model family

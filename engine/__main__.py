@@ -1,11 +1,11 @@
-"""The engine on the command line: `python -m engine generate`, `models` and `contact-sheet`."""
+"""The engine on the command line: `python -m engine generate`, `calibrate`, `models`, ..."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
+from engine.calibration import Calibration, calibrations_path, find_calibration, keep_calibration
 from engine.checkpoint import check_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, InvalidRequest
+from engine.families import make_family, read_values
 from engine.registry import (
     ModelSpec,
     checkpoint_folder,
@@ -24,6 +26,7 @@ from engine.registry import (
     get_model,
     list_models,
     validate_request,
+    weights_fingerprint,
 )
 from engine.types import (
     GenerationFailure,
@@ -31,6 +34,7 @@ from engine.types import (
     GenerationResult,
     GenerationTask,
     Progress,
+    QualityProfile,
     RenderSettings,
 )
 
@@ -87,6 +91,33 @@ def generate(**options: object) -> None:
         _generate(_Options(**options))  # type: ignore[arg-type]  # click checked the types
 
 
+@main.command("calibrate")
+@click.option("--prompt", required=True, help='With gaps: "a red sneaker on {backdrop}".')
+@click.option(
+    "--values",
+    multiple=True,
+    required=True,
+    help='For each gap: "backdrop=a beach|a forest"; "city:geography=..." names another kind.',
+)
+@click.option(
+    "--profile",
+    type=click.Choice([each.value for each in QualityProfile if each != QualityProfile.EXACT]),
+    default=QualityProfile.CONSISTENT.value,
+    show_default=True,
+)
+@click.option("--model", "model_id", default="adloom-tiny", show_default=True)
+@click.option("--size", help='An aspect such as "16:9" or pixels such as "224x128".')
+@click.option("--frames", type=int)
+@click.option("--steps", type=int, help="Denoising steps.")
+@click.option("--guidance", type=float, help="Classifier-free guidance scale.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--again", is_flag=True, help="Measure anew what was measured already.")
+def calibrate_command(**options: Any) -> None:
+    """Measure how much variants may share and still keep a profile's promise."""
+    with _errors_as_exit_codes():
+        _calibrate(options)
+
+
 @main.command()
 def models() -> None:
     """List the models, what they can do, and whether their weights are there."""
@@ -141,20 +172,54 @@ def _generate(options: _Options) -> None:
     _write(outcome, request.settings, options.out)
 
 
+def _calibrate(options: dict[str, Any]) -> None:
+    spec = get_model(options["model_id"])
+    settings = default_settings(spec.model_id, profile=QualityProfile(options["profile"]))
+    settings = _changed(settings, spec, options)
+    family = make_family(
+        options["prompt"], read_values(options["values"]), settings=settings, seed=options["seed"]
+    )
+    folder = checkpoint_folder(spec.model_id)
+    fingerprint = weights_fingerprint(spec.model_id)
+    known = find_calibration(folder, settings, weights_fingerprint=fingerprint)
+    if known is None or options["again"]:
+        # Local import: torch takes seconds to load, and a wrong option should be answered at once.
+        from engine.engine import Engine
+
+        known = Engine().calibrate(family)
+        keep_calibration(folder, known)
+    _print_calibration(known, calibrations_path(folder))
+
+
+def _print_calibration(calibration: Calibration, path: Path) -> None:
+    for kind, step in sorted(calibration.fork_steps.items()):
+        click.echo(
+            f"{kind}: forks at step {step} of {calibration.num_inference_steps},"
+            f" {calibration.stems[kind]}"
+        )
+    click.echo(f"step cache: {calibration.step_cache or 'none'}")
+    clips = calibration.probe_units / calibration.clip_units
+    click.echo(f"{path}: {calibration.profile}, measured with {clips:.1f} clips' work")
+
+
+def _changed(settings: RenderSettings, spec: ModelSpec, options: dict[str, Any]) -> RenderSettings:
+    """The settings with what the command line gave in place of the defaults."""
+    width, height = _pixels(spec, options["size"])
+    given = {
+        "width": width,
+        "height": height,
+        "num_frames": options["frames"],
+        "num_inference_steps": options["steps"],
+        "guidance_scale": options["guidance"],
+        "fps": options.get("fps"),
+    }
+    return replace(settings, **{name: v for name, v in given.items() if v is not None})
+
+
 def _request(options: _Options) -> GenerationRequest:
     spec = get_model(options.model_id)
     task = _task(options)
-    settings = default_settings(spec.model_id, task=task)
-    width, height = _pixels(spec, options.size)
-    given: dict[str, Any] = {
-        "width": width,
-        "height": height,
-        "num_frames": options.frames,
-        "fps": options.fps,
-        "num_inference_steps": options.steps,
-        "guidance_scale": options.guidance,
-    }
-    settings = replace(settings, **{name: v for name, v in given.items() if v is not None})
+    settings = _changed(default_settings(spec.model_id, task=task), spec, asdict(options))
     return GenerationRequest(
         request_id="cli",
         prompt=options.prompt,

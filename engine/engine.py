@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import diffusers
 import torch
 
 from engine.caching.shared import SharedCache
+from engine.calibrating import Calibrator
 from engine.calibration import Calibration
 from engine.config import EngineConfig
 from engine.edge_runner import LoadedModel
@@ -17,7 +18,7 @@ from engine.errors import ConfigError, EngineError, InvalidRequest
 from engine.forks import with_fork_steps
 from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
-from engine.plan import known_fork_steps, plan
+from engine.plan import affinity_key, known_fork_steps, plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
 from engine.tree_runner import Outcome, TreeRunner
 from engine.types import ENGINE_VERSION, GenerationFailure, GenerationRequest, RenderSettings
@@ -97,6 +98,20 @@ class Engine:
                 for member in group.members
             ]
             yield from self._render(family, watch, calibrations[family[0].settings])
+
+    def calibrate(self, requests: Sequence[GenerationRequest]) -> Calibration:
+        """Measure how much variants like these may share: a few dozen probe renders.
+
+        The requests are of one family and show two or more values of each parameter. EngineError
+        where a probe cannot be rendered.
+        """
+        for request in requests:
+            validate_request(request, model_dir=self._config.model_dir)
+        if len({affinity_key(request) for request in requests}) != 1:
+            raise InvalidRequest("requests", "A calibration takes the requests of one family.")
+        with memory_errors(self._placement.device):
+            runner = self._runner(requests[0].settings.model_id)
+        return Calibrator(runner.trees, device_kind=self.device_kind).calibrate(requests)
 
     def _find_calibration(self, settings: RenderSettings) -> Calibration | None:
         """The calibration that fits these settings and the weights at hand."""

@@ -61,13 +61,13 @@ class GuardedRunner:
     earlier forks and without a step cache, until it is kept; later groups of the family begin so.
     """
 
-    def __init__(self, runner: TreeRunner) -> None:
-        self._runner = runner
+    def __init__(self, trees: TreeRunner) -> None:
+        self.trees = trees
         self._narrowings: OrderedDict[str, Narrowing] = OrderedDict()
 
     @property
     def model(self) -> LoadedModel:
-        return self._runner.model
+        return self.trees.model
 
     def run(
         self,
@@ -85,7 +85,7 @@ class GuardedRunner:
         if narrowing is not None and narrowing.calibration != calibration:
             narrowing = None
         group = _GuardedGroup(
-            runner=self._runner,
+            runner=self.trees,
             requests=requests,
             watch=watch,
             calibration=calibration,

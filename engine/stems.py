@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from engine.tree import Edge
@@ -45,6 +45,21 @@ def without_words(request: GenerationRequest, *, keep: Collection[str]) -> str:
         request,
         [slot.value if slot.name in keep else None for slot in _in_order(request)],
     )
+
+
+def with_values(request: GenerationRequest, values: Mapping[str, str]) -> GenerationRequest:
+    """The request with other values in the slots that are named; the spans follow."""
+    prompt = ""
+    position = 0
+    slots: list[PromptSlot] = []
+    for slot in _in_order(request):
+        prompt += request.prompt[position : slot.span[0]]
+        value = values.get(slot.name, slot.value)
+        span = (len(prompt), len(prompt) + len(value))
+        slots.append(replace(slot, value=value, span=span))
+        prompt += value
+        position = slot.span[1]
+    return replace(request, prompt=prompt + request.prompt[position:], slots=tuple(slots))
 
 
 def _text(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,3 +134,24 @@ def test_ctrl_c_leaves_no_file(tmp_path: Path) -> None:
         said += os.read(terminal, 1024).decode()
     assert process.wait(timeout=60) == 130
     assert list(out.parent.iterdir()) == []
+
+
+def test_a_calibration_is_measured_once_and_kept_beside_the_model(
+    run: Run, monkeypatch: pytest.MonkeyPatch, model_dir: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model_dir / "tiny", tmp_path / "models" / "tiny")
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path / "models"))
+    command = (
+        *("calibrate", "--prompt", "a sneaker on {backdrop}", "--values", "backdrop=snow|a roof"),
+        *("--steps", "2", "--frames", "5"),
+    )
+    first = run(*command)
+    assert first.exit_code == 0, first.output
+    assert "backdrop: forks at step" in first.stdout
+    kept = tmp_path / "models" / "tiny.calibrations.json"
+    assert str(kept) in first.stdout
+    written = kept.stat().st_mtime_ns
+    assert run(*command).stdout == first.stdout
+    assert kept.stat().st_mtime_ns == written
+    assert run(*command, "--again").exit_code == 0
+    assert kept.stat().st_mtime_ns > written
