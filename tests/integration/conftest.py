@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -13,7 +17,10 @@ from sqlalchemy import select, text
 from app.config import Config, WorkerSettings
 from app.db import Database
 from app.models import Batch, JobPurpose, RenderJob, Workspace
+from app.stack.folder import StateFolder
+from app.stack.stack import stop_everything
 from app.storage import Storage
+from tests.command_line import Command
 from tests.engines import NullEngine
 from tests.factories import make_batch, make_campaign, make_jobs, make_workspace
 from tests.rendering import SETTINGS_OF_TESTS, Run
@@ -101,3 +108,27 @@ def enqueue(database: Database, batch: Batch) -> Callable[..., list[UUID]]:
             return make_jobs(session, batch, *groups, purpose=purpose)
 
     return make
+
+
+@pytest.fixture
+def state_dir() -> Iterator[Path]:
+    """Where an installation may keep its state; what runs from there is stopped in the end."""
+    # Not below pytest's folder, which every run of pytest closes to other users again.
+    root = Path(tempfile.mkdtemp(prefix="adl-", dir="/tmp"))
+    path = root / "state"
+    yield path
+    folder = StateFolder(path.resolve())
+    if folder.run.exists():
+        stop_everything(StateFolder.create(path), say=print)
+        shutil.rmtree(folder.run)
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def adloom(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command line on `state_dir`, without services from outside."""
+    for name in ("DATABASE_URL", "REDIS_URL", "STORAGE_URL", "ADLOOM_STATE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Command(state_dir, probe.getsockname()[1])

@@ -1,0 +1,54 @@
+"""`adloom doctor`: what is wrong is found, named and comes with the way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import random_model_dir
+from tests.command_line import Command
+
+
+def test_doctor_fails_on_missing_weights_and_says_how_to_mend_it(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path))
+    result = adloom.run("doctor")
+    assert result.exit_code == 1
+    assert "✗ Model weights" in result.output
+    assert "ADLOOM_MODEL_DIR" in result.output
+
+
+def test_doctor_finds_nothing_wrong_with_a_stopped_installation(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    result = adloom.run("doctor")
+    assert result.exit_code == 0, result.output
+    assert "Start Adloom with `adloom up`" in result.output
+
+
+def test_doctor_finds_a_damaged_database_and_says_what_the_way_out_costs(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    (adloom.state_dir / "postgres").mkdir(parents=True)
+    result = adloom.run("doctor")
+    assert result.exit_code == 1
+    assert "✗ Postgres" in result.output
+    words = " ".join(result.output.split())
+    assert "PG_VERSION is missing" in words
+    assert "Move it aside" in words
+    assert "artifacts/ remain" in words
+
+
+def test_doctor_reports_an_outside_database_that_cannot_be_reached(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://adloom@127.0.0.1:1/adloom")
+    result = adloom.run("doctor")
+    assert result.exit_code == 1
+    assert "✗ Postgres" in result.output
+    assert "Check DATABASE_URL" in result.output
