@@ -38,6 +38,9 @@ def mend_cell(cell: str) -> tuple[str, list[tuple[str, str]]]:
         if value != composed:
             message = "no-break spaces became plain ones, zero-width ones were removed"
             repairs.append(("invisible_space", message))
+    if value.startswith("'") and value[1:].startswith(_FORMULA_STARTS):
+        value = value[1:]
+        repairs.append(("quote_mark", "the quote mark in front of a would-be formula was removed"))
     if "\r" in value:
         value = value.replace("\r\n", "\n").replace("\r", "\n")
         repairs.append(("line_end", "a line break inside a cell was written the usual way"))
@@ -49,7 +52,7 @@ def is_clean(cells: list[str]) -> bool:
     text = "".join(cells)
     if not (text.isascii() and text.isprintable()) or len(text) > MAX_CELL_LENGTH:
         return False
-    return not any(cell and (cell[0] == " " or cell[-1] == " ") for cell in cells)
+    return not any(cell and (cell[0] in " '" or cell[-1] == " ") for cell in cells)
 
 
 def find_problem(value: str) -> tuple[str, str] | None:
