@@ -36,6 +36,7 @@ from engine.types import (
     Progress,
     QualityProfile,
     RenderSettings,
+    StepCachePolicy,
 )
 
 EXIT_FAILED = 1
@@ -197,9 +198,18 @@ def _print_calibration(calibration: Calibration, path: Path) -> None:
             f"{kind}: forks at step {step} of {calibration.num_inference_steps},"
             f" {calibration.stems[kind]}"
         )
-    click.echo(f"step cache: {calibration.step_cache or 'none'}")
+    click.echo(f"skipped steps: {_policy_words(calibration.step_cache)}")
     clips = calibration.probe_units / calibration.clip_units
     click.echo(f"{path}: {calibration.profile}, measured with {clips:.1f} clips' work")
+
+
+def _policy_words(policy: StepCachePolicy | None) -> str:
+    if policy is None:
+        return "none"
+    words = [] if policy.method is None else [f"{policy.method}, threshold {policy.threshold:g}"]
+    if policy.hold_guidance_from is not None:
+        words.append(f"guidance held from {policy.hold_guidance_from:.0%} on")
+    return "; ".join(words)
 
 
 def _changed(settings: RenderSettings, spec: ModelSpec, options: dict[str, Any]) -> RenderSettings:

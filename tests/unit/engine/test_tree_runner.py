@@ -314,6 +314,27 @@ def test_a_batch_beyond_the_memory_is_halved_and_stays_so(
     assert sizes == [1, 2, 4, 2, 2, 2]
 
 
+def test_shared_edges_beyond_the_memory_are_run_one_by_one(
+    make_engine: Callable[..., Engine], one_by_one: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _render(one_by_one, _family())
+    failed: list[int] = []
+
+    def small_memory(pipeline: Any, **call: Any) -> Any:
+        rows = call["prompt_embeds"].shape[0]
+        if rows > 1:
+            failed.append(call["stop"])
+            raise torch.OutOfMemoryError("too much")
+        return run_segment(pipeline, **call)
+
+    monkeypatch.setattr("engine.edge_runner.run_segment", small_memory)
+    results = _render(make_engine(batch_size=4), _family())
+    # The two backdrops, which end at step 4; after that nothing is tried together any more.
+    assert failed == [4]
+    for name, result in results.items():
+        np.testing.assert_array_equal(result.frames, expected[name].frames)
+
+
 def test_memory_that_holds_not_even_one_row_is_said(
     batched: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
