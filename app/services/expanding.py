@@ -31,7 +31,7 @@ from app.services.completion import complete_if_done
 from app.services.copying import copy_rows
 from app.services.expansion import SourceRow, assign_columns
 from app.services.jobs import NewJob, copy_jobs
-from app.services.planning import PlanTerms
+from app.services.planning import PlanTerms, charged_units
 from app.services.progress import binding_quote
 from app.services.specs import CHUNK_SIZE, BatchSpec
 from app.services.variants import VariantDraft, VariantFactory, iterate_drafts
@@ -204,7 +204,7 @@ def _jobs_of_plan(
                 group_key=group_key,
                 plan_order=member.plan_order,
                 work_units=member.work_units,
-                shared_units=member.shared_units,
+                shared_units=charged_units(member),
                 fork_steps=member.fork_steps,
                 artifact_id=artifacts[ordinal],
             )

@@ -7,6 +7,7 @@ prices exactly the groups that workers will claim.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,10 +15,11 @@ from typing import Any, Final
 
 from app.errors import InvalidInput
 from app.services.calibrations import NOTHING_MEASURED, Measurements
-from app.services.planning import TermsBuilder
+from app.services.planning import TermsBuilder, charged_units
 from app.services.specs import CHUNK_SIZE, BatchSpec
 from engine.plan import Calibration, Plan, estimate_seconds
 from engine.types import GenerationRequest, QualityProfile, RenderSettings
+from engine.units import clip_units
 
 # Priced for every batch, beside its own profile.
 COMPARED_PROFILES: Final = (QualityProfile.FAITHFUL, QualityProfile.EXACT)
@@ -29,9 +31,9 @@ class QuoteValue:
 
     `full_*` is what all variants cost alone, `shared_units` and `cost_micros` what the plan
     costs. `details` holds `unit_price_by_parameter` (one more value, in clips), `profiles`
-    (units, cost and seconds by profile), `estimate_basis` (how `estimated_s`, on one worker, was
-    measured; both are None as long as nothing was measured) and `plan` (the terms that the
-    expansion keeps to, `PlanTerms`).
+    (units, cost and seconds by profile, and the guard's part of them), `estimate_basis` (how
+    `estimated_s`, on one worker, was measured; both are None as long as nothing was measured) and
+    `plan` (the terms that the expansion keeps to, `PlanTerms`).
     """
 
     variant_count: int
@@ -66,6 +68,9 @@ def estimate(
     iterator = iter(requests)
     while chunk := list(islice(iterator, CHUNK_SIZE)):
         for profile in profiles:
+            if profile is QualityProfile.EXACT and _are_different(chunk):
+                totals[profile].add_alone(chunk)
+                continue
             asked = chunk if profile is own else list(_with_profile(chunk, profile))
             totals[profile].add(builder.plan(asked), asked)
     total = totals[own]
@@ -75,6 +80,8 @@ def estimate(
         profile.value: {
             "units": each.shared_units,
             "cost_micros": cost_micros(each.shared_units, rate_micros_per_unit),
+            "guard_units": each.guard_units,
+            "guard_cost_micros": cost_micros(each.guard_units, rate_micros_per_unit),
             "estimated_s": each.seconds(measured),
         }
         for profile, each in totals.items()
@@ -109,6 +116,7 @@ class _Totals:
         self.variant_count = 0
         self.full_units = 0.0
         self.shared_units = 0.0
+        self.guard_units = 0.0
         self._units: dict[RenderSettings, float] = {}
         self._weighted_prices: dict[str, float] = {}
         self._weights: dict[str, int] = {}
@@ -117,16 +125,32 @@ class _Totals:
         count = len(requests)
         self.variant_count += count
         self.full_units += planned.full_units
-        self.shared_units += planned.shared_units
         settings = {request.request_id: request.settings for request in requests}
         for group in planned.groups:
-            units = sum(member.shared_units for member in group.members)
+            units = 0.0
+            for member in group.members:
+                charged = charged_units(member)
+                self.shared_units += charged
+                self.guard_units += charged - member.shared_units
+                units += member.shared_units + member.guard_units
             # A group is of one family, and so of one set of settings.
             key = settings[group.members[0].request_id]
             self._units[key] = self._units.get(key, 0.0) + units
         for name, price in planned.unit_price_by_parameter.items():
             self._weighted_prices[name] = self._weighted_prices.get(name, 0.0) + price * count
             self._weights[name] = self._weights.get(name, 0) + count
+
+    def add_alone(self, requests: Sequence[GenerationRequest]) -> None:
+        """Requests that share nothing with each other: what their plan says, without planning."""
+        self.variant_count += len(requests)
+        for settings, number in Counter(request.settings for request in requests).items():
+            units = number * clip_units(settings)
+            self.full_units += units
+            self.shared_units += units
+            self._units[settings] = self._units.get(settings, 0.0) + units
+        for name in {slot.name for request in requests for slot in request.slots}:
+            self._weighted_prices[name] = self._weighted_prices.get(name, 0.0) + len(requests)
+            self._weights[name] = self._weights.get(name, 0) + len(requests)
 
     def seconds(self, measured: Measurements) -> float | None:
         """Seconds on one worker; None when nothing was measured."""
@@ -141,6 +165,15 @@ class _Totals:
     def unit_prices(self) -> dict[str, float]:
         """What one more value costs, in clips: the mean over the chunks, by their variants."""
         return {name: sum_ / self._weights[name] for name, sum_ in self._weighted_prices.items()}
+
+
+def _are_different(requests: Sequence[GenerationRequest]) -> bool:
+    """Whether no two of them ask for the same pixels."""
+    pixels = {
+        (request.prompt, request.negative_prompt, request.seed, request.settings)
+        for request in requests
+    }
+    return len(pixels) == len(requests)
 
 
 def _with_profile(

@@ -50,6 +50,7 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
     unit_prices: dict[str, float] = quote.details.get("unit_price_by_parameter", {})
     return {
         "quote": quote,
+        "guard_micros": _guard_cost(quote, spec.settings.profile),
         "saved_micros": quote.full_cost_micros - quote.cost_micros,
         "samples": sample_prompts(session, batch, spec),
         "noun": "image" if spec.settings.task.is_image else "clip",
@@ -66,6 +67,12 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
             for item in spec.parameters
         ],
     }
+
+
+def _guard_cost(quote: Quote, chosen: QualityProfile) -> int:
+    """What checks by exact renders are expected to cost, as a part of the price."""
+    own: dict[str, Any] = quote.details.get("profiles", {}).get(chosen, {})
+    return int(own.get("guard_cost_micros", 0))
 
 
 def _qualities(quote: Quote, chosen: QualityProfile) -> list[ProfilePrice]:

@@ -22,8 +22,12 @@ from tests.checkpoints import random_model_dir
 from tests.factories import SETTINGS, make_campaign
 from tests.worker_processes import wait_until, worker_processes
 
-VALUES = {"backdrop": ["a beach", "a meadow"], "geography": ["paris"], "audience": ["kids"]}
-# Of its four steps `draft` shares one between two backdrops.
+VALUES = {
+    "backdrop": ["a beach", "a meadow", "a street"],
+    "geography": ["paris"],
+    "audience": ["kids"],
+}
+# Of its four steps `draft` shares one between backdrops.
 DRAFT = SETTINGS | {"profile": "draft"}
 
 
@@ -59,16 +63,13 @@ def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quote
         quote = session.scalars(select(Quote)).one()
         progress = batches.get_progress(session, actor, batch_id)
         known = calibrations.load(session, artifacts[0].provenance["weights_fingerprint"])
-    assert len(artifacts) == 2
+    assert len(artifacts) == 3
     # Siblings also share the unconditional forward of the step at which they part: a gift.
-    assert sum(row.units for row in usage) <= quote.shared_units < quote.full_units
-    assert [row.cost_micros for row in usage] == [
-        int(row.units * quote.rate_micros_per_unit) for row in usage
-    ]
-    assert sorted(row.units for row in usage) == [
-        pytest.approx(artifact.provenance["work_units"]) for artifact in artifacts
-    ]
-    assert progress.done == 2
+    assert sum(row.cost_micros for row in usage) <= quote.cost_micros < quote.full_cost_micros
+    assert sorted(row.units for row in usage) == sorted(
+        artifact.provenance["work_units"] for artifact in artifacts
+    )
+    assert progress.done == 3
     # The next quote knows how long a clip takes.
     pace = known.find_pace(RenderSettings.from_dict(DRAFT))
     assert pace is not None
@@ -82,10 +83,12 @@ def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quote
         assert (video.width, video.height) == (SETTINGS["width"], SETTINGS["height"])
         assert len(frames) == SETTINGS["num_frames"]
         assert video.average_rate == SETTINGS["fps"]
-        shared, own = artifact.provenance["edges"]
-        assert (shared["start"], shared["stop"], shared["leaves"]) == (0, 1, 2)
-        assert (own["start"], own["stop"], own["leaves"]) == (1, 4, 1)
-        assert artifact.provenance["forwards"]["saved"]["shared_prefix"] == 1.0
+    # Nothing was measured of this model before, so a pair of the three is checked.
+    (shared,) = [each for each in artifacts if not each.provenance["guard"]["sampled"]]
+    first, own = shared.provenance["edges"]
+    assert (first["start"], first["stop"], first["leaves"]) == (0, 1, 3)
+    assert (own["start"], own["stop"], own["leaves"]) == (1, 4, 1)
+    assert shared.provenance["forwards"]["saved"]["shared_prefix"] > 1
 
 
 def launch(database: Database, actor: Actor) -> object:
