@@ -152,10 +152,12 @@ class _GuardedGroup:
         policy = config.step_cache
         if policy is None:
             policy = known_step_cache(self.requests[0].settings, calibration=calibration)
+        if self.narrowing is not None or (policy is not None and not policy.skips_steps):
+            policy = None
         by_kind = calibration.stems if calibration is not None else {}
         return Manner(
             stems=Stems(default=config.stem_conditioning, by_kind=by_kind),
-            step_cache=policy if self.narrowing is None else None,
+            step_cache=policy,
         )
 
     def _begin(self) -> None:

@@ -57,6 +57,8 @@ class StepCacheMethod(StrEnum):
 class StepCachePolicy:
     """What one run may skip between its steps: approximate, so never in `exact`.
 
+    Without a method and without held guidance it skips nothing, whatever a profile may.
+
     `method` is a step cache of diffusers with its own `threshold`; MagCache also needs
     `mag_ratios`, measured on the model, and skips at most `max_skip_steps` in a row.
     Extrapolation computes the first `full_steps` (a fraction of the run), then one step of
@@ -72,6 +74,10 @@ class StepCachePolicy:
     interval: int = 3
     full_steps: float = 0.2
     hold_guidance_from: float | None = None
+
+    @property
+    def skips_steps(self) -> bool:
+        return self.method is not None or self.hold_guidance_from is not None
 
     def __post_init__(self) -> None:
         if self.method is StepCacheMethod.MAG and not self.mag_ratios:

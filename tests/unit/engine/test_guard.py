@@ -37,7 +37,12 @@ Outcomes = dict[str, GenerationResult]
 @pytest.fixture(scope="module")
 def make_engine(model_dir: Path) -> Callable[..., Engine]:
     def make(**changes: Any) -> Engine:
-        known: dict[str, Any] = {"model_dir": model_dir, "device": "cpu", "cache_bytes": 0}
+        known: dict[str, Any] = {
+            "model_dir": model_dir,
+            "device": "cpu",
+            "cache_bytes": 0,
+            "step_cache": StepCachePolicy(),  # nothing but the tree is approximate here
+        }
         return Engine(EngineConfig(**(known | changes)))
 
     return make
