@@ -16,6 +16,7 @@ from app.queues import Doorbell, Queue
 from app.storage import storage_from_url
 from workers.control import ControlLoop
 from workers.engines import EngineFactory, make_engine
+from workers.webhook_loop import WebhookLoop
 
 logger = logging.getLogger(__name__)
 
@@ -43,37 +44,39 @@ class Runtime:
     def __init__(self, config: Config, *, engine_factory: EngineFactory = make_engine) -> None:
         self._config = config
         self._engine_factory = engine_factory
-        self._parts: dict[Queue, Part] = {}
+        self._parts: list[tuple[Queue, Part]] = []
 
     def start(self, queues: Collection[Queue]) -> None:
         """Start the loops of these queues; they work whether or not the broker answers."""
         database = Database(self._config)
         if Queue.CONTROL in queues:
-            self._parts[Queue.CONTROL] = ControlLoop(
-                database, Doorbell(self._config), settings=self._config.workers
-            )
+            control = ControlLoop(database, Doorbell(self._config), settings=self._config.workers)
+            # Connections of their own: many answers at once do not hold up the other duties.
+            webhooks = WebhookLoop(Database(self._config), self._config)
+            self._parts += [(Queue.CONTROL, control), (Queue.CONTROL, webhooks)]
         if Queue.RENDER in queues:
             # Local import: it brings the media libraries in, which a control worker never loads.
             from workers.render_worker import RenderWorker
 
-            self._parts[Queue.RENDER] = RenderWorker(
+            render = RenderWorker(
                 self._config,
                 database,
                 storage_from_url(self._config),
                 worker=worker_name(),
                 engine_factory=self._engine_factory,
             )
-        for part in self._parts.values():
+            self._parts.append((Queue.RENDER, render))
+        for _, part in self._parts:
             part.start()
 
     def wake(self, queue: Queue) -> None:
-        part = self._parts.get(queue)
-        if part is not None:
-            part.wake()
+        for served, part in self._parts:
+            if served is queue:
+                part.wake()
 
     def stop(self) -> None:
         """Ask all loops to stop; safe to call from a signal handler, and more than once."""
-        for part in self._parts.values():
+        for _, part in self._parts:
             part.stop()
 
     def join(self) -> bool:
@@ -83,7 +86,7 @@ class Runtime:
         """
         deadline = time.monotonic() + STOP_TIMEOUT_S
         is_done = True
-        for queue, part in self._parts.items():
+        for queue, part in self._parts:
             if not part.join(max(0.1, deadline - time.monotonic())):
                 logger.warning("the %s loop is left in the midst of something long", queue)
                 is_done = False

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Exists, exists, func, select, update
+from sqlalchemy import ColumnElement, Exists, Row, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from app.models import CLAIMABLE_STATES, Batch, BatchState, JobPurpose, JobState, RenderJob
+from app.models import (
+    CLAIMABLE_STATES,
+    Batch,
+    BatchState,
+    JobPurpose,
+    JobState,
+    RenderJob,
+    WebhookEventType,
+)
 from app.services.jobs import is_live, transition
+from app.services.outbox_batches import emit_batch, emit_reviewed, is_reviewed
 
 # Jobs of a cancelled batch are swept in steps, so that no statement holds locks for long.
 SWEEP_SIZE = 5_000
@@ -60,12 +69,14 @@ def sweep_stopped(session: Session, *, limit: int = SWEEP_SIZE) -> int:
         sources=WAITING_STATES,
         limit=limit,
     )
-    session.execute(
+    ended = session.execute(
         update(Batch)
         .where(Batch.id.in_(ids), *stopped, ~_any_live_job(of_any_purpose=True))
-        .values(completed_at=func.now()),
+        .values(completed_at=func.now())
+        .returning(Batch.id, Batch.state),
         execution_options={"synchronize_session": False},
-    )
+    ).all()
+    _tell_cancelled(session, ended)
     return len(swept)
 
 
@@ -86,16 +97,25 @@ def cancel_waiting(session: Session, batch_id: UUID, *, limit: int = SWEEP_SIZE)
 
 def end_cancelled(session: Session, batch_id: UUID) -> None:
     """Let a cancelled batch end at once when nothing of it is alive any more."""
-    session.execute(
+    ended = session.execute(
         update(Batch)
         .where(
             Batch.id == batch_id,
             Batch.state == BatchState.CANCELLED,
             ~_any_live_job(of_any_purpose=True),
         )
-        .values(completed_at=func.now()),
+        .values(completed_at=func.now())
+        .returning(Batch.id, Batch.state),
         execution_options={"synchronize_session": False},
-    )
+    ).all()
+    _tell_cancelled(session, ended)
+
+
+def _tell_cancelled(session: Session, ended: Iterable[Row[UUID, BatchState]]) -> None:
+    for batch in ended:
+        # A failed one has told so at once.
+        if batch.state is BatchState.CANCELLED:
+            emit_batch(session, batch.id, WebhookEventType.BATCH_CANCELLED)
 
 
 def _complete(session: Session, batch_id: UUID) -> bool:
@@ -121,6 +141,9 @@ def _complete(session: Session, batch_id: UUID) -> bool:
         .values(state=BatchState.COMPLETED, completed_at=func.now()),
         execution_options={"synchronize_session": False},
     )
+    emit_batch(session, batch_id, WebhookEventType.BATCH_COMPLETED)
+    if is_reviewed(session, batch_id):
+        emit_reviewed(session, batch_id)
     return True
 
 

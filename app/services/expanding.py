@@ -24,6 +24,7 @@ from app.models import (
     PromptTemplate,
     Upload,
     Variant,
+    WebhookEventType,
 )
 from app.models.base import new_id
 from app.services import uploads
@@ -31,6 +32,7 @@ from app.services.completion import complete_if_done
 from app.services.copying import copy_rows
 from app.services.expansion import SourceRow, assign_columns
 from app.services.jobs import NewJob, copy_jobs
+from app.services.outbox_batches import emit_batch
 from app.services.planning import PlanTerms, charged_units
 from app.services.progress import binding_quote
 from app.services.specs import CHUNK_SIZE, BatchSpec
@@ -130,6 +132,8 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
     except (InvalidInput, EngineError) as error:
         batch.state = BatchState.FAILED
         batch.failure = error.message if isinstance(error, AppError) else str(error)
+        more = {"failure": batch.failure}
+        emit_batch(session, batch_id, WebhookEventType.BATCH_FAILED, more=more)
         return False
     _write(session, batch, drafts)
     batch.expansion_cursor += len(drafts)
@@ -137,7 +141,7 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
     if is_done:
         batch.state = BatchState.RUNNING
         batch.expanded_at = session.scalar(select(func.now()))
-        session.flush()
+        emit_batch(session, batch_id, WebhookEventType.BATCH_EXPANDED)
         complete_if_done(session, [batch_id])
     return not is_done
 

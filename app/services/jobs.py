@@ -44,6 +44,7 @@ from app.models import (
 )
 from app.models.base import new_id
 from app.services.copying import copy_rows
+from app.services.outbox_variants import TOLD_STATES, note_ends, note_reused
 
 PREVIEW_PRIORITY = 0
 NORMAL_PRIORITY = 10
@@ -155,6 +156,7 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
         ),
     )
     _count_new(session, jobs)
+    note_reused(session, [job.id for job in jobs if job.artifact_id])
 
 
 def transition(
@@ -196,6 +198,8 @@ def transition(
         recorded.append(_open_attempts(moved).cte("opened"))
     elif JobState.RUNNING in sources:
         recorded.append(_close_attempts(moved, to, outcome).cte("closed"))
+    if to in TOLD_STATES:
+        recorded.append(note_ends(moved).cte("told"))
     rows = session.execute(select(moved).add_cte(*recorded))
     return [MovedJob(**row._mapping) for row in rows]
 

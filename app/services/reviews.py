@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
-from app.models import Review, ReviewState, Variant
+from app.models import Batch, Review, ReviewState, Variant
+from app.services.outbox_batches import emit_reviewed, is_reviewed
 
 MAX_REASON_LENGTH: Final = 2_000
 MAX_VARIANTS: Final = 5_000
@@ -44,6 +45,7 @@ def set_review(
     )
     if found != len(ids):
         raise NotFound("One of these variants is not in this workspace; nothing was changed.")
+    still_open = _lock_open_batches(session, ids)
     values = {
         "state": state,
         "reason": reason,
@@ -56,4 +58,23 @@ def set_review(
         .values(rows)
         .on_conflict_do_update(index_elements=[Review.variant_id], set_=values)
     )
+    for batch_id in still_open:
+        if is_reviewed(session, batch_id):
+            emit_reviewed(session, batch_id)
     return len(ids)
+
+
+def _lock_open_batches(session: Session, variant_ids: Collection[UUID]) -> list[UUID]:
+    """Batches of the variants that are not reviewed yet.
+
+    Locked, so that of two people who decide on the last variants at once the second sees what the
+    first decided; so does whoever completes the batch.
+    """
+    batches = select(Variant.batch_id).where(Variant.id.in_(variant_ids))
+    locked = session.scalars(
+        select(Batch.id)
+        .where(Batch.id.in_(batches))
+        .order_by(Batch.id)
+        .with_for_update(key_share=True)
+    ).all()
+    return [batch_id for batch_id in locked if not is_reviewed(session, batch_id)]

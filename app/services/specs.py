@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,6 +19,8 @@ CHUNK_SIZE = 5_000
 # Most variants in a group that one worker claims.
 MAX_GROUP = 64
 MAX_TAKES = 100
+# As JSON: it goes along with every event about the batch.
+MAX_PASSTHROUGH_LENGTH = 2_000
 
 
 class _Frozen(BaseModel):
@@ -70,12 +73,18 @@ class BatchSpec(_Frozen):
     seed_column: str | None = None
     # Rows of the upload; None when the values are typed.
     row_count: int | None = Field(default=None, ge=0)
+    # The caller's own names and numbers, handed back with every event about the batch.
+    passthrough: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = [parameter.name for parameter in self.parameters]
         if len(set(names)) < len(names):
             raise ValueError("two parameters have the same name")
+        if len(json.dumps(self.passthrough)) > MAX_PASSTHROUGH_LENGTH:
+            raise ValueError(
+                f"passthrough is longer than {MAX_PASSTHROUGH_LENGTH:,} characters of JSON"
+            )
         if (self.mode is ExpansionMode.SAMPLED) != (self.sample_size is not None):
             raise ValueError("sample_size belongs to the mode “sampled”, and only there")
         return self
