@@ -14,7 +14,7 @@ from diffusers import WanTransformer3DModel
 from diffusers.models.transformers.transformer_wan import WanAttention, WanRotaryPosEmbed
 from torch import Tensor, nn
 
-HEADS, HEAD_DIM = 4, 64
+HEADS, HEAD_DIM = 5, 64
 TEXT_LENGTHS = (40, 72)
 TRANSFORMER_CONFIG: dict[str, Any] = {
     "patch_size": (1, 2, 2),

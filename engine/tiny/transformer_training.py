@@ -6,6 +6,7 @@ import random
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from engine.tiny.runs import Average, RunFolder, Timer
 from engine.tiny.sampling import sample_sheet
 from engine.tiny.text import load_text, tokenise
 from engine.tiny.transformer import TrainingPass, build_transformer, text_inputs
+from engine.tiny.widening import widen_state, width_of
 
 LOG_EVERY = 50
 VALIDATE_EVERY = 1000
@@ -125,16 +127,14 @@ class TransformerTrainer:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(run.folder("inductor")))
         torch.manual_seed(23)
         self.model = build_transformer()
-        matrices = [
-            p
-            for name, p in self.model.named_parameters()
-            if name.startswith("blocks.") and p.ndim == 2
-        ]
-        chosen = {id(p) for p in matrices}
-        rest = [p for p in self.model.parameters() if id(p) not in chosen]
+        parameters = dict(self.model.named_parameters())
+        matrices = [n for n, p in parameters.items() if n.startswith("blocks.") and p.ndim == 2]
+        rest = [n for n in parameters if n not in set(matrices)]
+        self.optimized = (matrices, rest)  # names, in the order of each optimizer
+        own, others = ([parameters[name] for name in names] for names in self.optimized)
         self.optimizers: list[torch.optim.Optimizer] = [
-            Muon(matrices, lr=plan.muon_lr, weight_decay=0.01),
-            torch.optim.AdamW(rest, lr=plan.adam_lr, betas=(0.9, 0.98), weight_decay=0.0),
+            Muon(own, lr=plan.muon_lr, weight_decay=0.01),
+            torch.optim.AdamW(others, lr=plan.adam_lr, betas=(0.9, 0.98), weight_decay=0.0),
         ]
         self.average = Average(self.model, plan.average_decay)
         self.step = self.samples = 0
@@ -149,7 +149,9 @@ class TransformerTrainer:
         self.rng = random.Random(self.step)
         self.run_pass = TrainingPass(self.model, compiled=plan.compiled)
 
-    def _restore(self, state: dict) -> None:  # type: ignore[type-arg]
+    def _restore(self, state: dict[str, Any]) -> None:
+        if width_of(state["model"]) < width_of(self.model.state_dict()):
+            state = widen_state(state, self.model, self.optimized)
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
