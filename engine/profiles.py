@@ -78,9 +78,21 @@ PROMISES: Final[Mapping[QualityProfile, Promise]] = MappingProxyType(
     }
 )
 
-# What a run may skip before a calibration has measured it.
+
+def _extrapolation(*, interval: int) -> StepCachePolicy:
+    return StepCachePolicy(method=StepCacheMethod.EXTRAPOLATION, interval=interval)
+
+
+# What a run may skip before a calibration has measured it. On the built-in model (30 steps, 8
+# renders) computing every third step kept 36 to 44 dB to the exact render, every fourth 35 to 39.
 STEP_CACHES: Final[Mapping[QualityProfile, StepCachePolicy | None]] = MappingProxyType(
-    dict.fromkeys(QualityProfile)
+    {
+        QualityProfile.EXACT: None,
+        QualityProfile.FAITHFUL: _extrapolation(interval=3),
+        QualityProfile.CONSISTENT: _extrapolation(interval=3),
+        QualityProfile.FAST: _extrapolation(interval=4),
+        QualityProfile.DRAFT: _extrapolation(interval=6),
+    }
 )
 
 # What a calibration tries, the most sparing first; it takes the first that keeps the promise.
@@ -89,23 +101,27 @@ STEP_CACHE_CANDIDATES: Final[Mapping[QualityProfile, tuple[StepCachePolicy, ...]
         {
             QualityProfile.EXACT: (),
             QualityProfile.FAITHFUL: (
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.05),
-                StepCachePolicy(hold_guidance_from=0.7),
+                _extrapolation(interval=4),
+                _extrapolation(interval=3),
+                _extrapolation(interval=2),
             ),
             QualityProfile.CONSISTENT: (
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.1),
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.05),
-                StepCachePolicy(hold_guidance_from=0.7),
+                _extrapolation(interval=5),
+                _extrapolation(interval=4),
+                _extrapolation(interval=3),
+                _extrapolation(interval=2),
             ),
             QualityProfile.FAST: (
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.2),
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.1),
-                StepCachePolicy(hold_guidance_from=0.5),
+                _extrapolation(interval=6),
+                _extrapolation(interval=5),
+                _extrapolation(interval=4),
+                _extrapolation(interval=3),
             ),
             QualityProfile.DRAFT: (
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.3),
-                StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.2),
-                StepCachePolicy(hold_guidance_from=0.5),
+                _extrapolation(interval=6),
+                _extrapolation(interval=5),
+                _extrapolation(interval=4),
+                _extrapolation(interval=3),
             ),
         }
     )
