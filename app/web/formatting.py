@@ -24,12 +24,15 @@ def money(micros: int, currency: str = "USD") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in the two units that matter: “8 s”, “4 min”, “1 h 20 min”."""
+    """Seconds in the two units that matter: “8 s”, “2 min 10 s”, “40 min”, “1 h 20 min”."""
     if seconds is None:
         return "–"
     whole = max(0, round(seconds))
     if whole < 90:
         return f"{whole} s"
+    if whole < 595:
+        minutes, tens = divmod(round(whole / 10), 6)
+        return f"{minutes} min {tens * 10} s" if tens else f"{minutes} min"
     minutes = round(whole / 60)
     if minutes < 90:
         return f"{minutes} min"

@@ -47,7 +47,8 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
     took_s = _took_s(batch)
     counts = _counts(batch, progress)
     shown = {
-        "done": progress.done,
+        # What was cancelled has ended, but nobody would call it finished.
+        "done": progress.done - progress.counts.get(JobState.CANCELLED, 0),
         "total": progress.total,
         "is_live": batch.state in LIVE_STATES,
         # The last renders of a cancelled batch may still be at their last step.

@@ -295,6 +295,7 @@ def test_pausing_resuming_and_cancelling(editor: Browser) -> None:
     cancelled = editor.get(batch).text
     assert "Waiting" not in cancelled
     assert "Back to the campaign" in cancelled
+    assert "100%" not in cancelled
     again = editor.post(f"{batch}/duplicate")
     assert again.status_code == 302
     assert "Ready to launch" in editor.get(again.location).text
