@@ -20,6 +20,8 @@ _MONTHS: Final = "jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec|mrz|mai|o
 _MONTH_NAME = re.compile(rf"\d{{1,2}}[- ]?(?:{_MONTHS})|(?:{_MONTHS})[- ]?\d{{2}}", re.IGNORECASE)
 # A column is taken for dates or numbers when this share of its values are.
 _MOST: Final = 0.5
+_MAX_NUMBER_LENGTH: Final = 20
+_MAX_MONTH_LENGTH: Final = 7
 _CENTURY_TURN: Final = 69  # POSIX: 69-99 are 1969-1999
 
 
@@ -78,17 +80,24 @@ class ColumnProfile:
         if not value:
             return
         self.seen += 1
-        if len(value) > 20 or not (value[0].isdigit() or value[-1].isdigit() or value[0] in "+-"):
-            if len(value) <= 7 and self.month_name is None and _MONTH_NAME.fullmatch(value):
-                self.month_name = (value, row, line)
-            return
+        if value[0].isdigit() or value[0] in "+-":
+            if len(value) <= _MAX_NUMBER_LENGTH:
+                self._feed_number(value, row, line)
+        elif len(value) <= _MAX_MONTH_LENGTH and value[:3].lower() in _MONTHS:
+            self._feed_month(value, row, line)
+
+    def _feed_number(self, value: str, row: int, line: int) -> None:
         if self._is_zip and value.isdigit():
             self._feed_zip(value)
         elif "," in value:
             self._feed_comma(value)
         elif match := _DATE.fullmatch(value):
             self._feed_date(value, int(match[1]), int(match[3]))
-        elif self.month_name is None and _MONTH_NAME.fullmatch(value):
+        elif value[-1].isalpha():
+            self._feed_month(value, row, line)
+
+    def _feed_month(self, value: str, row: int, line: int) -> None:
+        if self.month_name is None and _MONTH_NAME.fullmatch(value):
             self.month_name = (value, row, line)
 
     def questions(self, *, is_required: bool) -> list[Question]:

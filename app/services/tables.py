@@ -184,7 +184,8 @@ class Table:
         return converted, is_good
 
     def _is_header(self, cells: Sequence[str]) -> bool:
-        if normalise_name(cells[0]) != self._head.keys[0]:
+        # Quick: nearly all rows differ from the header in their first letter.
+        if self._head.keys[0][:1] not in cells[0].casefold():
             return False
         return [normalise_name(cell) for cell in cells[: len(self.header)]] == self._head.keys
 

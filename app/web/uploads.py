@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
+from typing import IO
 from uuid import UUID
 
 from flask import Blueprint, Response, redirect, request, send_file, stream_with_context, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
-from werkzeug.datastructures import FileStorage
 
 from app.access import Action, Actor, require
 from app.errors import AppError, InvalidInput
@@ -51,7 +53,11 @@ def create(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnV
             raise InvalidInput("Choose a file first.", field="file")
         if request.accept_mimetypes.best == PROGRESS_TYPE:
             campaigns.get_campaign(session, actor, campaign_id)
-            lines = stream_with_context(_progress(actor, campaign_id, file))
+            # The request's own file is closed before the answer has been streamed.
+            copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the answer has ended
+            shutil.copyfileobj(file.stream, copy)
+            copy.seek(0)
+            lines = stream_with_context(_progress(actor, campaign_id, file.filename, copy))
             return Response(lines, mimetype=PROGRESS_TYPE)
         upload = uploads.create_upload(
             session,
@@ -153,18 +159,18 @@ def mapping_page(
     return page("uploads/show.html", status=status, **shown, **context)
 
 
-def _progress(actor: Actor, campaign_id: UUID, file: FileStorage) -> Iterator[str]:
+def _progress(actor: Actor, campaign_id: UUID, filename: str, stream: IO[bytes]) -> Iterator[str]:
     """One JSON object per line: rows read so far, then where to go on or what is wrong."""
     upload: Upload | None = None
     try:
-        with extensions().database.workspace_scope(actor) as session:
+        with stream, extensions().database.workspace_scope(actor) as session:
             for step in uploads.receive(
                 session,
                 actor,
                 extensions().storage,
                 campaign_id=campaign_id,
-                filename=file.filename or "",
-                stream=file.stream,
+                filename=filename,
+                stream=stream,
             ):
                 if isinstance(step, Upload):
                     upload = step
