@@ -28,6 +28,7 @@ from app.web import (
     security,
     uploads,
     variants,
+    webhooks,
 )
 
 MAX_UPLOAD_BYTES = 32 * 1024 * 1024
@@ -57,7 +58,10 @@ def create_app(config: Config | None = None) -> Flask:
     formatting.register(app)
     errors.register(app)
     CSRFProtect(app)
-    for module in (health, login, campaigns, previews, uploads, batches, variants, media):
+    for module in (
+        *(health, login, campaigns, previews, uploads, batches, variants, media),
+        webhooks,
+    ):
         app.register_blueprint(module.blueprint)
     return app
 

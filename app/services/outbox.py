@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Exists, delete, exists, select
+from sqlalchemy import ColumnElement, Exists, delete, exists, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
@@ -43,12 +43,12 @@ def emit(
     """Write an event in this transaction: it is told if and only if the transaction commits.
 
     With `once_key` the workspace is told at most once; None comes back the second time.
-    `endpoint_id` names the only receiver, whatever types it has chosen.
+    `endpoint_id` names the only receiver, whatever types it has chosen; its delivery is made here.
     """
     size_bytes = len(_encode(data).encode())
     if size_bytes > MAX_DATA_BYTES:
         raise ValueError(f"the data of {event_type} has {size_bytes:,} bytes; send links instead")
-    return session.scalar(
+    event_id = session.scalar(
         insert(WebhookEvent)
         .values(
             id=new_id(),
@@ -57,10 +57,22 @@ def emit(
             data=data,
             once_key=once_key,
             endpoint_id=endpoint_id,
+            fanned_out_at=func.now() if endpoint_id else None,
         )
         .on_conflict_do_nothing(index_elements=["workspace_id", "once_key"])
         .returning(WebhookEvent.id)
     )
+    if event_id is not None and endpoint_id is not None:
+        delivery = WebhookDelivery(
+            workspace_id=workspace_id,
+            endpoint_id=endpoint_id,
+            event_id=event_id,
+            state=WebhookDeliveryState.PENDING,
+            next_attempt_at=func.now(),
+        )
+        session.add(delivery)
+        session.flush()
+    return event_id
 
 
 def is_wanted(
@@ -146,8 +158,6 @@ def _lock_endpoints(session: Session, workspace_ids: Iterable[UUID]) -> Sequence
 
 
 def _is_for(event: WebhookEvent, endpoint: WebhookEndpoint) -> bool:
-    if event.endpoint_id is not None:
-        return event.endpoint_id == endpoint.id
     # That it is off itself is nothing that an endpoint could hear in time.
     if event.data.get("endpoint_id") == str(endpoint.id):
         return False

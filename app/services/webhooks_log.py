@@ -104,13 +104,15 @@ def get_delivery(session: Session, actor: Actor, delivery_id: UUID) -> DeliveryD
 def count_deliveries(
     session: Session, actor: Actor, endpoint_id: UUID
 ) -> dict[WebhookDeliveryState, int]:
-    """How many deliveries of an endpoint are in each state, as far as they are kept."""
+    """How many deliveries of an endpoint are in each state; tests of it are no messages."""
     require(actor, Action.MANAGE)
     rows = session.execute(
         select(WebhookDelivery.state, func.count().label("number"))
+        .join(WebhookEvent, WebhookEvent.id == WebhookDelivery.event_id)
         .where(
             WebhookDelivery.workspace_id == actor.workspace_id,
             WebhookDelivery.endpoint_id == endpoint_id,
+            WebhookEvent.event_type != WebhookEventType.ENDPOINT_PING,
         )
         .group_by(WebhookDelivery.state)
     )

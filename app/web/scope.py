@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
+from uuid import UUID
 
 from flask import Response, g, make_response, redirect, render_template, request, url_for
 from flask.typing import ResponseReturnValue
@@ -17,6 +18,7 @@ from app.db import bind_workspace
 from app.errors import Unauthenticated
 from app.extensions import extensions
 from app.models import Workspace
+from app.services import webhooks_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,9 @@ class PageFrame:
     role: str
     can_edit: bool
     can_review: bool
+    can_manage: bool
+    # Webhook endpoints that were switched off without a person: id and address.
+    stopped_webhooks: tuple[tuple[UUID, str], ...]
 
 
 THEMES = ("system", "light", "dark")
@@ -100,6 +105,10 @@ def _page_frame(session: Session, actor: Actor) -> PageFrame:
         role=actor.role,
         can_edit=actor.may(Action.EDIT),
         can_review=actor.may(Action.REVIEW),
+        can_manage=actor.may(Action.MANAGE),
+        stopped_webhooks=tuple(
+            (endpoint.id, endpoint.url) for endpoint in webhooks_log.list_notices(session, actor)
+        ),
     )
 
 
