@@ -13,7 +13,12 @@ from rich.text import Text
 from app.cli.options import Settings, shared_options
 from app.stack.doctor import Check, Health, examine
 
-MARKS = {Health.OK: ("✓", "green"), Health.OFF: ("–", "yellow"), Health.WRONG: ("✗", "red")}
+MARKS = {
+    Health.OK: ("✓", "green"),
+    Health.OFF: ("–", "yellow"),
+    Health.WARNING: ("!", "yellow"),
+    Health.WRONG: ("✗", "red"),
+}
 
 
 @click.command()
@@ -41,9 +46,10 @@ def _print(checks: list[Check]) -> None:
     console = Console()
     console.print(table)
     for check in checks:
-        if check.health is Health.WRONG:
-            line = f"\n✗ {check.subject.strip()}: {check.detail}\n  → {check.remedy}"
-            console.print(Text(line, style="red"))
+        if check.health in (Health.WARNING, Health.WRONG):
+            mark, colour = MARKS[check.health]
+            line = f"\n{mark} {check.subject.strip()}: {check.detail}\n  → {check.remedy}"
+            console.print(Text(line, style=colour))
     if all(check.health is not Health.WRONG for check in checks):
         is_off = any(check.health is Health.OFF for check in checks)
         hint = " Start Adloom with `adloom up`." if is_off else ""

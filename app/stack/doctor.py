@@ -32,6 +32,7 @@ EXPECTED_CHILDREN = frozenset({"control", "render"})
 class Health(StrEnum):
     OK = "ok"
     OFF = "off"  # not running, and nothing says that it should
+    WARNING = "warning"  # works, but not as it should where others can reach it
     WRONG = "wrong"
 
 
@@ -70,6 +71,8 @@ def examine(folder: StateFolder, environ: Mapping[str, str], address: Address) -
     if embedded is None or embedded.is_up():
         yield _schema(config)
     yield _artifact_store(config)
+    if config.webhook_allowed_networks:
+        yield _open_networks(config)
 
 
 def _versions() -> Iterator[Check]:
@@ -168,6 +171,12 @@ def _schema(config: Config) -> Check:
         return Check("Schema", Health.WRONG, reason, "Check DATABASE_URL and its roles.")
     detail = f"at {revision or 'nothing'}, not current"
     return Check("Schema", Health.WRONG, detail, "Run `adloom migrate`.")
+
+
+def _open_networks(config: Config) -> Check:
+    networks = ", ".join(map(str, config.webhook_allowed_networks))
+    remedy = "Unset WEBHOOK_ALLOWED_NETWORKS unless everybody with a workspace may call in there."
+    return Check("Webhooks", Health.WARNING, f"may reach the private networks {networks}", remedy)
 
 
 def _artifact_store(config: Config) -> Check:

@@ -52,3 +52,16 @@ def test_doctor_reports_an_outside_database_that_cannot_be_reached(
     assert result.exit_code == 1
     assert "✗ Postgres" in result.output
     assert "Check DATABASE_URL" in result.output
+
+
+def test_doctor_warns_of_private_networks_that_webhooks_may_reach(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    assert "Webhooks" not in adloom.run("doctor").output
+    monkeypatch.setenv("WEBHOOK_ALLOWED_NETWORKS", "127.0.0.0/8")
+    result = adloom.run("doctor")
+    assert result.exit_code == 0, result.output
+    assert "! Webhooks" in result.output
+    assert "127.0.0.0/8" in result.output
+    assert "Unset WEBHOOK_ALLOWED_NETWORKS" in result.output
