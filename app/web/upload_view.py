@@ -101,7 +101,10 @@ def reading_words(reading: Mapping[str, str]) -> str:
     if "sheet" in reading:
         return f"the sheet “{reading['sheet']}”"
     delimiter = reading.get("delimiter", "")
-    words = [reading.get("encoding", "").removesuffix("-sig").upper(), DELIMITERS.get(delimiter, delimiter)]
+    words = [
+        reading.get("encoding", "").removesuffix("-sig").upper(),
+        DELIMITERS.get(delimiter, delimiter),
+    ]
     return ", ".join(word for word in words if word)
 
 
