@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.config import Config
+from app.db import Database
 from engine.types import GenerationRequest
 from tests.engines import CrashingEngine
 from workers.application import create_celery
@@ -20,7 +21,7 @@ from workers.application import create_celery
 _config = Config.from_environment()
 
 
-def make_engine() -> CrashingEngine:
+def make_engine(_: Database) -> CrashingEngine:
     time.sleep(float(os.environ["TEST_LOAD_S"]))
     engine = CrashingEngine(
         step_s=float(os.environ["TEST_STEP_S"]), log=Path(os.environ["TEST_RENDER_LOG"])

@@ -63,7 +63,7 @@ class RenderLoop(Loop):
 
     def turn(self) -> bool:
         if self._engine is None:
-            self._engine = self._engine_factory()
+            self._engine = self._engine_factory(self._database)
         # Making it may have taken so long that the end was asked for meanwhile.
         if self.is_stopping or not self._pause.is_over():
             return False

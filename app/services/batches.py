@@ -102,7 +102,7 @@ def create_batch(
             rate_micros_per_unit=workspace.rate_micros_per_unit,
             currency=workspace.currency,
             varying=find_varying(spec, source.read_rows),
-            measured=calibrations.load(session, source.weights),
+            measured=calibrations.load_with_shipped(session, spec.settings.model_id),
         )
     except CheckpointError as error:
         raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error

@@ -11,7 +11,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from app.models import CalibrationRecord
-from engine.plan import Calibration
+from engine.calibration import Calibration, read_calibrations
+from engine.registry import checkpoint_folder, weights_fingerprint
 from engine.types import RenderSettings
 
 # Medians of so many renders are settled: fewer samples do not replace them.
@@ -31,15 +32,18 @@ _KEY: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """All calibrations of one model's weights, the latest first."""
+    """All calibrations of one model's weights, the latest first.
+
+    `shipped` came with the weights: their fork steps hold anywhere, their seconds only elsewhere.
+    """
 
     calibrations: Sequence[Calibration] = ()
+    shipped: Sequence[Calibration] = ()
 
     def find(self, settings: RenderSettings) -> Calibration | None:
         """The calibration whose fork steps hold for these settings: it was measured with them."""
-        return next(
-            (each for each in self.calibrations if each.has_forks and each.fits(settings)), None
-        )
+        known = (*self.calibrations, *self.shipped)
+        return next((each for each in known if each.has_forks and each.fits(settings)), None)
 
     def find_pace(self, settings: RenderSettings) -> Calibration | None:
         """The calibration that tells best how long these settings take.
@@ -70,11 +74,18 @@ def load(session: Session, weights_fingerprint: str) -> Measurements:
     return Measurements(calibrations=[Calibration.from_dict(row) for row in rows])
 
 
-def find(
-    session: Session, settings: RenderSettings, weights_fingerprint: str
-) -> Calibration | None:
-    """The latest calibration with fork steps for these settings and weights."""
-    return load(session, weights_fingerprint).find(settings)
+def load_with_shipped(session: Session, model_id: str) -> Measurements:
+    """What is known of a model's weights: measured by workers, and shipped beside them.
+
+    CheckpointError where the weights are missing or not whole.
+    """
+    fingerprint = weights_fingerprint(model_id)
+    shipped = [
+        each
+        for each in read_calibrations(checkpoint_folder(model_id))
+        if each.weights_fingerprint == fingerprint
+    ]
+    return replace(load(session, fingerprint), shipped=shipped)
 
 
 def save(session: Session, calibration: Calibration, *, sample_count: int = 1) -> None:

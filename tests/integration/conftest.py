@@ -87,7 +87,7 @@ def run(config: Config, database: Database, storage: Storage) -> Iterator[Run]:
             database,
             store,
             worker=f"worker-{len(started)}",
-            engine_factory=lambda: engine,
+            engine_factory=lambda _: engine,
         )
         worker.start()
         started.append(worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -14,11 +15,12 @@ from app.db import Database
 from app.models import CalibrationRecord, ExpansionMode
 from app.services import batches, calibrations
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
-from engine.plan import Calibration
+from engine.calibration import Calibration, calibrations_path, keep_calibration
 from engine.registry import weights_fingerprint
 from engine.types import QualityProfile, RenderSettings
 from engine.units import clip_units
 from tests.factories import SETTINGS, VALUES, make_campaign
+from workers.engines import calibration_finder
 
 DRAFT = RenderSettings.from_dict(SETTINGS | {"profile": "draft", "num_inference_steps": 10})
 WEIGHTS = "a" * 64
@@ -52,7 +54,7 @@ def save(database: Database, calibration: Calibration, **options: Any) -> None:
 
 def find(database: Database, settings: RenderSettings = DRAFT) -> Calibration | None:
     with database.system_scope() as session:
-        return calibrations.find(session, settings, WEIGHTS)
+        return calibrations.load(session, WEIGHTS).find(settings)
 
 
 def test_a_calibration_is_found_by_its_settings_and_weights_alone(database: Database) -> None:
@@ -62,7 +64,7 @@ def test_a_calibration_is_found_by_its_settings_and_weights_alone(database: Data
     assert find(database, replace(DRAFT, profile=QualityProfile.FAST)) is None
     assert find(database, replace(DRAFT, guidance_scale=2.0)) is None
     with database.system_scope() as session:
-        assert calibrations.find(session, DRAFT, "b" * 64) is None
+        assert calibrations.load(session, "b" * 64).find(DRAFT) is None
 
 
 def test_times_alone_leave_the_fork_steps_as_they_are(database: Database) -> None:
@@ -94,6 +96,30 @@ def test_times_of_another_profile_tell_the_pace_but_not_where_to_fork(database: 
     assert known.find_pace(exact) == measured()
 
 
+def test_what_was_shipped_with_the_weights_holds_until_something_is_measured(
+    database: Database, weights: Path
+) -> None:
+    own = weights_fingerprint(DRAFT.model_id)
+    find_now = calibration_finder(database)
+    keep_calibration(weights, measured(weights_fingerprint="of other weights"))
+    assert find_now(DRAFT) is None
+    shipped = measured(weights_fingerprint=own, fork_steps={"backdrop": 5})
+    keep_calibration(weights, shipped)
+    assert find_now(DRAFT) == shipped
+    with database.system_scope() as session:
+        # Its seconds are another machine's.
+        assert calibrations.load_with_shipped(session, DRAFT.model_id).find_pace(DRAFT) is None
+    save(database, measured(weights_fingerprint=own))
+    assert find_now(DRAFT) == measured(weights_fingerprint=own)
+
+
+def test_a_calibration_file_that_cannot_be_read_costs_no_render(
+    database: Database, weights: Path
+) -> None:
+    calibrations_path(weights).write_text("{")
+    assert calibration_finder(database)(DRAFT) is None
+
+
 @pytest.mark.usefixtures("weights")
 def test_a_quote_takes_fork_steps_and_time_from_what_was_measured(
     database: Database, actor: Actor
@@ -120,7 +146,7 @@ def test_a_quote_takes_fork_steps_and_time_from_what_was_measured(
     save(database, measured(weights_fingerprint=weights_fingerprint(DRAFT.model_id)))
     after = quote()
     assert after.shared_units < before.shared_units
-    (steps,) = [each["steps"] for each in after.details["plan"]["fork_steps"]]
+    (steps,) = [each["fork_steps"] for each in after.details["plan"]["terms"]]
     assert steps["backdrop"] == 7
     # 21.5 seconds for a whole clip.
     share = after.shared_units / clip_units(DRAFT)

@@ -130,7 +130,7 @@ def test_a_worker_tells_of_its_steps_while_it_renders(
         database,
         storage,
         worker="worker-1",
-        engine_factory=lambda: engine,
+        engine_factory=lambda _: engine,
     )
     worker.start()
     seen: set[float] = set()
