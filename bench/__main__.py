@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import overhead
+from bench import overhead, uploads
 
 
 def main() -> None:
@@ -16,6 +16,8 @@ def main() -> None:
     if options.variants < 1 or options.runs < 1:
         parser.error("--variants and --runs must be 1 or more")
     print(overhead.measure(variants=options.variants, runs=options.runs))
+    print()
+    print(uploads.measure())
 
 
 if __name__ == "__main__":

@@ -6,11 +6,6 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from openpyxl import Workbook
-from openpyxl.cell import WriteOnlyCell
-from openpyxl.styles import Font
-from openpyxl.utils import get_column_letter
-
 from app.services.campaigns import CampaignDetails
 from app.services.table_columns import ROW_ID
 from app.services.table_files import export_csv
@@ -26,6 +21,12 @@ def sample_csv(details: CampaignDetails) -> bytes:
 
 
 def sample_xlsx(details: CampaignDetails) -> bytes:
+    # Local imports: openpyxl brings numpy and Pillow into the web processes.
+    from openpyxl import Workbook
+    from openpyxl.cell import WriteOnlyCell
+    from openpyxl.styles import Font
+    from openpyxl.utils import get_column_letter
+
     book = Workbook(write_only=True)
     sheet = book.create_sheet("Variants")
     sheet.freeze_panes = "A2"

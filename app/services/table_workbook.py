@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from itertools import zip_longest
-from typing import Any, BinaryIO, Final, cast
-
-from openpyxl import load_workbook
-from openpyxl.utils import get_column_letter
-from openpyxl.utils.exceptions import InvalidFileException
-from openpyxl.worksheet._read_only import ReadOnlyWorksheet
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from app.services.table_cells import LOST_DIGITS
 from app.services.table_findings import FindingLog, TableError, fail
 from app.services.table_package import check_package, find_merged_cells, has_formulas
 from app.services.table_questions import SHEET, Choice, Question
+
+if TYPE_CHECKING:
+    from openpyxl.worksheet._read_only import ReadOnlyWorksheet
 
 # Beyond this a double has dropped digits.
 _EXACT_NUMBER: Final = 10**15
@@ -81,6 +79,10 @@ class WorkbookSource:
             return str(title), str(found[title]._worksheet_path)
 
     def _open(self, *, data_only: bool) -> Any:
+        # Local imports, here and below: openpyxl brings numpy and Pillow into the web processes.
+        from openpyxl import load_workbook
+        from openpyxl.utils.exceptions import InvalidFileException
+
         self._stream.seek(0)
         try:
             return load_workbook(
@@ -198,6 +200,8 @@ def _at(log: FindingLog, code: str, cell: Any, message: str) -> None:
 
 
 def _address(cell: Any) -> str:
+    from openpyxl.utils import get_column_letter
+
     return f"{get_column_letter(cast(int, cell.column))}{cell.row}"
 
 
