@@ -31,7 +31,6 @@ from app.models.render_job import (
     JobState,
     RenderJob,
 )
-from app.models.worker import WorkerProgress
 from app.models.webhook import (
     WebhookAttempt,
     WebhookDelivery,
@@ -42,6 +41,7 @@ from app.models.webhook import (
     WebhookEventType,
     WebhookVariantEnd,
 )
+from app.models.worker import WorkerProgress
 from app.models.workspace import ApiKey, Membership, User, Workspace
 
 __all__ = [
@@ -76,7 +76,6 @@ __all__ = [
     "Usage",
     "User",
     "Variant",
-    "WorkerProgress",
     "WebhookAttempt",
     "WebhookDelivery",
     "WebhookDeliveryState",
@@ -85,5 +84,6 @@ __all__ = [
     "WebhookEvent",
     "WebhookEventType",
     "WebhookVariantEnd",
+    "WorkerProgress",
     "Workspace",
 ]
