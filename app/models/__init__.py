@@ -1,5 +1,6 @@
 """All tables, imported here so that `Base.metadata` is complete."""
 
+from app.models.api_request import IdempotencyKey
 from app.models.artifact import Artifact, Review, ReviewState, Usage
 from app.models.base import Base
 from app.models.batch import (
@@ -62,6 +63,7 @@ __all__ = [
     "CalibrationRecord",
     "Campaign",
     "ExpansionMode",
+    "IdempotencyKey",
     "JobPurpose",
     "JobState",
     "Membership",

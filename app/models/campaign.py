@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint, false
+from sqlalchemy import BigInteger, ForeignKey, Index, String, Text, UniqueConstraint, false
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, Identified, Timestamped, WorkspaceScoped, state_type
@@ -33,6 +33,9 @@ SETTING_KINDS = frozenset({ParameterKind.SIZE, ParameterKind.DURATION, Parameter
 
 class Campaign(Identified, Timestamped, WorkspaceScoped, Base):
     __tablename__ = "campaigns"
+    __table_args__ = (
+        Index("uq_campaigns_hidden", "workspace_id", unique=True, postgresql_where="is_hidden"),
+    )
 
     name: Mapped[str] = mapped_column(String(200))
     brief: Mapped[str] = mapped_column(Text, default="", server_default="")
@@ -41,6 +44,8 @@ class Campaign(Identified, Timestamped, WorkspaceScoped, Base):
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
     updated_at: Mapped[datetime | None]
     archived_at: Mapped[datetime | None]
+    # The workspace's one campaign of single generations asked for by API; no page lists it.
+    is_hidden: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class PromptTemplate(Identified, Timestamped, WorkspaceScoped, Base):

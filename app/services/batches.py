@@ -140,11 +140,16 @@ def list_batches(
     limit: int = 50,
     before: UUID | None = None,
 ) -> list[Batch]:
-    """The newest batches first; `before` is the last id of the page before (ids are in time)."""
+    """The newest batches first; `before` is the last id of the page before (ids are in time).
+
+    Single generations, the batches of a hidden campaign, are left out unless it is asked for.
+    """
     require(actor, Action.VIEW)
     query = select(Batch).where(Batch.workspace_id == actor.workspace_id)
     if campaign_id is not None:
         query = query.where(Batch.campaign_id == campaign_id)
+    else:
+        query = query.join(Campaign).where(Campaign.is_hidden.is_(False))
     if before is not None:
         query = query.where(Batch.id < before)
     return list(session.scalars(query.order_by(Batch.id.desc()).limit(limit)))

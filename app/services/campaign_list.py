@@ -45,7 +45,9 @@ def list_campaigns(
     """Campaigns of the workspace, the last changed first."""
     require(actor, Action.VIEW)
     changed_at = func.coalesce(Campaign.updated_at, Campaign.created_at)
-    query = select(Campaign).where(Campaign.workspace_id == actor.workspace_id)
+    query = select(Campaign).where(
+        Campaign.workspace_id == actor.workspace_id, Campaign.is_hidden.is_(False)
+    )
     if not with_archived:
         query = query.where(Campaign.archived_at.is_(None))
     campaigns = session.scalars(
