@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine.checkpoint import check_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, InvalidRequest
 from engine.families import make_family, read_values
+from engine.options import RenderOptions, changed_settings, make_request
 from engine.registry import (
     ModelSpec,
     checkpoint_folder,
@@ -36,32 +37,13 @@ from engine.types import (
     Progress,
     QualityProfile,
     RenderSettings,
+    StepCacheMethod,
     StepCachePolicy,
 )
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2  # as click exits for unknown options
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-_VIDEO_SUFFIXES = (".mp4",)
-_IMAGE_SUFFIXES = (".png",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Options:
-    """What the command line asked for; None where the model's default holds."""
-
-    prompt: str
-    negative_prompt: str
-    out: Path
-    seed: int
-    model_id: str
-    task: str | None
-    image: Path | None
-    size: str | None
-    frames: int | None
-    fps: int | None
-    steps: int | None
-    guidance: float | None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -89,7 +71,7 @@ def main() -> None:
 def generate(**options: object) -> None:
     """Render one prompt to a file."""
     with _errors_as_exit_codes():
-        _generate(_Options(**options))  # type: ignore[arg-type]  # click checked the types
+        _generate(RenderOptions(**options))  # type: ignore[arg-type]  # click checked the types
 
 
 @main.command("calibrate")
@@ -102,9 +84,12 @@ def generate(**options: object) -> None:
 )
 @click.option(
     "--profile",
+    "profiles",
+    multiple=True,
     type=click.Choice([each.value for each in QualityProfile if each != QualityProfile.EXACT]),
-    default=QualityProfile.CONSISTENT.value,
+    default=[QualityProfile.CONSISTENT.value],
     show_default=True,
+    help="May be given several times; all are measured by the same exact renders.",
 )
 @click.option("--model", "model_id", default="adloom-tiny", show_default=True)
 @click.option("--size", help='An aspect such as "16:9" or pixels such as "224x128".')
@@ -155,8 +140,8 @@ def contact_sheet(
         click.echo(f"{out}: {len(tiles)} picture(s)")
 
 
-def _generate(options: _Options) -> None:
-    request = _request(options)
+def _generate(options: RenderOptions) -> None:
+    request = make_request(options)
     config = EngineConfig.from_environment()
     validate_request(request, model_dir=config.model_dir)
     if not options.out.parent.is_dir():
@@ -175,21 +160,29 @@ def _generate(options: _Options) -> None:
 
 def _calibrate(options: dict[str, Any]) -> None:
     spec = get_model(options["model_id"])
-    settings = default_settings(spec.model_id, profile=QualityProfile(options["profile"]))
-    settings = _changed(settings, spec, options)
+    settings = changed_settings(default_settings(spec.model_id), spec, options)
     family = make_family(
         options["prompt"], read_values(options["values"]), settings=settings, seed=options["seed"]
     )
     folder = checkpoint_folder(spec.model_id)
     fingerprint = weights_fingerprint(spec.model_id)
-    known = find_calibration(folder, settings, weights_fingerprint=fingerprint)
-    if known is None or options["again"]:
+    asked = [replace(settings, profile=QualityProfile(each)) for each in options["profiles"]]
+    known = [find_calibration(folder, each, weights_fingerprint=fingerprint) for each in asked]
+    missing = [
+        each.profile
+        for each, found in zip(asked, known, strict=True)
+        if found is None or options["again"]
+    ]
+    if missing:
         # Local import: torch takes seconds to load, and a wrong option should be answered at once.
         from engine.engine import Engine
 
-        known = Engine().calibrate(family)
-        keep_calibration(folder, known)
-    _print_calibration(known, calibrations_path(folder))
+        for calibration in Engine().calibrate(family, profiles=missing):
+            keep_calibration(folder, calibration)
+    for each in asked:
+        kept = find_calibration(folder, each, weights_fingerprint=fingerprint)
+        if kept is not None:
+            _print_calibration(kept, calibrations_path(folder))
 
 
 def _print_calibration(calibration: Calibration, path: Path) -> None:
@@ -206,63 +199,14 @@ def _print_calibration(calibration: Calibration, path: Path) -> None:
 def _policy_words(policy: StepCachePolicy | None) -> str:
     if policy is None:
         return "none"
-    words = [] if policy.method is None else [f"{policy.method}, threshold {policy.threshold:g}"]
+    words = []
+    if policy.method is StepCacheMethod.EXTRAPOLATION:
+        words.append(f"all but every {policy.interval}. after the first {policy.full_steps:.0%}")
+    elif policy.method is not None:
+        words.append(f"{policy.method}, threshold {policy.threshold:g}")
     if policy.hold_guidance_from is not None:
         words.append(f"guidance held from {policy.hold_guidance_from:.0%} on")
     return "; ".join(words)
-
-
-def _changed(settings: RenderSettings, spec: ModelSpec, options: dict[str, Any]) -> RenderSettings:
-    """The settings with what the command line gave in place of the defaults."""
-    width, height = _pixels(spec, options["size"])
-    given = {
-        "width": width,
-        "height": height,
-        "num_frames": options["frames"],
-        "num_inference_steps": options["steps"],
-        "guidance_scale": options["guidance"],
-        "fps": options.get("fps"),
-    }
-    return replace(settings, **{name: v for name, v in given.items() if v is not None})
-
-
-def _request(options: _Options) -> GenerationRequest:
-    spec = get_model(options.model_id)
-    task = _task(options)
-    settings = _changed(default_settings(spec.model_id, task=task), spec, asdict(options))
-    return GenerationRequest(
-        request_id="cli",
-        prompt=options.prompt,
-        negative_prompt=options.negative_prompt,
-        seed=options.seed,
-        settings=settings,
-        references=(options.image,) if options.image else (),
-    )
-
-
-def _task(options: _Options) -> GenerationTask:
-    """The task asked for, or the one that the files imply; the output's suffix must fit it."""
-    suffix = options.out.suffix.lower()
-    if options.task is not None:
-        task = GenerationTask(options.task)
-    elif suffix in _IMAGE_SUFFIXES:
-        task = GenerationTask.I2I if options.image else GenerationTask.T2I
-    else:
-        task = GenerationTask.I2V if options.image else GenerationTask.T2V
-    wanted = _IMAGE_SUFFIXES if task.is_image else _VIDEO_SUFFIXES
-    if suffix not in wanted:
-        raise InvalidRequest("out", f"{task} writes {wanted[0]}, not {options.out.name!r}.")
-    return task
-
-
-def _pixels(spec: ModelSpec, size: str | None) -> tuple[int | None, int | None]:
-    if size is None:
-        return None, None
-    found = spec.find_size(size)
-    if found is None:
-        offered = ", ".join(f"{item} ({item.label})" for item in spec.sizes)
-        raise InvalidRequest("size", f"{spec.model_id} has no size {size!r}; choose {offered}.")
-    return found.width, found.height
 
 
 def _write(result: GenerationResult, settings: RenderSettings, out: Path) -> None:

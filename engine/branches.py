@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.steps import ForwardTally
+from engine.caching.steps import EQUAL_ROWS, ForwardTally
 from engine.segments import LatentState
 from engine.tree import DenoisingTree, Edge
 from engine.types import GenerationRequest, RenderSettings
@@ -53,6 +53,14 @@ class Branch:
     def is_leaf(self) -> bool:
         return not self.children
 
+    @property
+    def priced(self) -> float:
+        """Forwards that are paid for: those that equal rows of a batch spared count as well.
+
+        A price is known before it is known how a worker will batch; it is one forward at most.
+        """
+        return self.computed + self.saved.get(EQUAL_ROWS, 0.0)
+
     def note(self, *, seconds: float, tally: ForwardTally, batch_size: int) -> None:
         """Take this row's part of what its batch took."""
         self.batch_size = batch_size
@@ -75,6 +83,7 @@ class Account:
     text_seconds: float
     denoise_seconds: float
     computed: float
+    priced: float
     saved: Mapping[str, float]
     edges: Sequence[Mapping[str, Any]]
 
@@ -82,12 +91,13 @@ class Account:
     def of(cls, leaf: Branch) -> Account:
         """Add up the way to a leaf; `computed` and `saved` make the forwards of a run alone."""
         saved: dict[str, float] = {}
-        text_seconds = denoise_seconds = computed = 0.0
+        text_seconds = denoise_seconds = computed = priced = 0.0
         for branch in leaf.way:
             others = branch.edge.num_leaves
             text_seconds += branch.text_seconds / others
             denoise_seconds += branch.denoise_seconds / others
             computed += branch.computed / others
+            priced += branch.priced / others
             shared = {"shared_prefix": branch.computed * (others - 1) / others}
             for kind, count in (shared | branch.saved).items():
                 saved[kind] = saved.get(kind, 0.0) + count
@@ -95,6 +105,7 @@ class Account:
             text_seconds=text_seconds,
             denoise_seconds=denoise_seconds,
             computed=computed,
+            priced=priced,
             saved={kind: round(count, 4) for kind, count in saved.items() if count},
             edges=[_edge_facts(branch) for branch in leaf.way],
         )

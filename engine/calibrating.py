@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from engine.calibration import Calibration
+from engine.comparing import compare, exactly
 from engine.errors import EngineError, InvalidRequest
 from engine.forks import with_fork_steps
-from engine.guard import compare, exactly
 from engine.plan import calibrate
 from engine.profiles import PROMISES, STEP_CACHE_CANDIDATES
 from engine.stems import Stems, with_values
@@ -45,7 +45,10 @@ class Sharing:
 
 
 class Calibrator:
-    """Measures one family with one model; `work_units` are what its probe renders took so far."""
+    """Measures one family with one model, one profile after the other by the same exact renders.
+
+    `work_units` are what its probe renders took so far.
+    """
 
     def __init__(self, runner: TreeRunner, *, device_kind: str) -> None:
         self._runner = runner
@@ -61,6 +64,7 @@ class Calibrator:
         once with earlier forks where they need it, then the most sparing step cache that still
         keeps the promise. InvalidRequest where nothing varies or the profile shares nothing.
         """
+        units_before = self.work_units
         settings = requests[0].settings
         if settings.profile is QualityProfile.EXACT:
             raise InvalidRequest("profile", "exact shares nothing, so there is nothing to measure.")
@@ -91,7 +95,7 @@ class Calibrator:
             fork_steps=MappingProxyType(dict(sharing.forks)),
             stems=MappingProxyType(dict(sharing.stems)),
             step_cache=self._find_step_cache(joint, sharing),
-            probe_units=self.work_units,
+            probe_units=self.work_units - units_before,
         )
 
     def _latest_fork(self, kind: str, probes: Sequence[Probe]) -> Sharing:
@@ -104,7 +108,7 @@ class Calibrator:
         best = Sharing(forks={kind: 0}, stems={kind: default})
         for stem in (default, *(each for each in StemConditioning if each is not default)):
             kept, broken = best.forks[kind], num_steps
-            step = kept + 1 if kept else (kept + broken) // 2
+            step = (kept + broken) // 2 if stem is default else kept + 1
             while broken - kept > 1:
                 sharing = Sharing(forks={kind: step}, stems={kind: stem})
                 if all(self._is_kept(probe, sharing) for probe in probes):

@@ -66,7 +66,8 @@ class Calibration:
     def fits(self, settings: RenderSettings, *, weights_fingerprint: str | None = None) -> bool:
         """Whether the fork steps were measured for these settings, and for these weights.
 
-        The fingerprint covers the checkpoint's noise scheduler, and so the solver.
+        They hold on any device: rounding moves a render by far less than a promise allows. The
+        fingerprint covers the checkpoint's noise scheduler, and so the solver.
         """
         return (
             self.profile is settings.profile

@@ -26,7 +26,7 @@ from engine.types import (
     StageSeconds,
     StepCachePolicy,
 )
-from engine.units import decode_units, step_units
+from engine.units import decode_units, forward_units
 from engine.watching import Watch
 
 
@@ -137,7 +137,6 @@ class EdgeRunner:
         account = Account.of(leaf)
         settings = request.settings
         is_exact = account.is_exact and not self.is_fast
-        forward_units = step_units(settings) / settings.forwards_per_step
         return GenerationResult(
             request_id=request.request_id,
             frames=frames,
@@ -148,7 +147,7 @@ class EdgeRunner:
                 decode=leaf.decode_seconds,
             ),
             forwards_computed=account.computed,
-            work_units=account.computed * forward_units + decode_units(settings),
+            work_units=account.priced * forward_units(settings) + decode_units(settings),
             provenance={
                 "rendered_as": str(QualityProfile.EXACT if is_exact else settings.profile),
                 "edges": account.edges,

@@ -11,17 +11,24 @@ import torch
 
 from engine.caching.shared import SharedCache
 from engine.calibrating import Calibrator
-from engine.calibration import Calibration
+from engine.calibration import Calibration, find_calibration
 from engine.config import EngineConfig
 from engine.edge_runner import LoadedModel
-from engine.errors import ConfigError, EngineError, InvalidRequest
+from engine.errors import CheckpointError, ConfigError, EngineError, InvalidRequest
 from engine.forks import with_fork_steps
 from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
-from engine.plan import affinity_key, known_fork_steps, plan
+from engine.plan import affinity_key, plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
+from engine.terms import known_terms
 from engine.tree_runner import Outcome, TreeRunner
-from engine.types import ENGINE_VERSION, GenerationFailure, GenerationRequest, RenderSettings
+from engine.types import (
+    ENGINE_VERSION,
+    GenerationFailure,
+    GenerationRequest,
+    QualityProfile,
+    RenderSettings,
+)
 from engine.watching import CancelCheck, ProgressCallback, Watch
 
 CalibrationFinder = Callable[[RenderSettings], Calibration | None]
@@ -41,11 +48,12 @@ class Engine:
     ) -> None:
         """`calibration` is one, or finds those of the settings that it is asked for.
 
-        It says where slots fork that carry no fork steps yet, what conditions the steps before,
-        and what may be skipped; one of other weights or settings says nothing.
+        By default they are those kept beside the checkpoint. It says where slots fork that carry
+        no fork steps yet, what conditions the steps before, and what may be skipped; one of other
+        weights or settings says nothing.
         """
         self._config = config or EngineConfig.from_environment()
-        self._calibration = calibration
+        self._calibration = self._kept_calibration if calibration is None else calibration
         self._placement = _placement(self._config)
         self._runners: dict[str, GuardedRunner] = {}
         self.cache = SharedCache(limit_bytes=self._config.cache_bytes)
@@ -87,9 +95,7 @@ class Engine:
         }
         planned = plan(
             accepted.values(),
-            fork_steps_of=lambda settings: known_fork_steps(
-                settings, calibration=calibrations[settings]
-            ),
+            terms_of=lambda settings: known_terms(settings, calibration=calibrations[settings]),
             max_group=max(1, len(accepted)),
         )
         for group in planned.groups:
@@ -99,11 +105,17 @@ class Engine:
             ]
             yield from self._render(family, watch, calibrations[family[0].settings])
 
-    def calibrate(self, requests: Sequence[GenerationRequest]) -> Calibration:
-        """Measure how much variants like these may share: a few dozen probe renders.
+    def calibrate(
+        self,
+        requests: Sequence[GenerationRequest],
+        *,
+        profiles: Sequence[QualityProfile] = (),
+    ) -> Iterator[Calibration]:
+        """Measure how much variants like these may share: a few dozen probe renders a profile.
 
-        The requests are of one family and show two or more values of each parameter. EngineError
-        where a probe cannot be rendered.
+        The requests are of one family and show two or more values of each parameter; `profiles`
+        are measured in place of their own, by the same exact renders. EngineError where a probe
+        cannot be rendered.
         """
         for request in requests:
             validate_request(request, model_dir=self._config.model_dir)
@@ -111,18 +123,30 @@ class Engine:
             raise InvalidRequest("requests", "A calibration takes the requests of one family.")
         with memory_errors(self._placement.device):
             runner = self._runner(requests[0].settings.model_id)
-        return Calibrator(runner.trees, device_kind=self.device_kind).calibrate(requests)
+        calibrator = Calibrator(runner.trees, device_kind=self.device_kind)
+        for profile in profiles or (requests[0].settings.profile,):
+            settings = replace(requests[0].settings, profile=profile)
+            yield calibrator.calibrate([replace(each, settings=settings) for each in requests])
 
     def _find_calibration(self, settings: RenderSettings) -> Calibration | None:
         """The calibration that fits these settings and the weights at hand."""
-        found = self._calibration(settings) if callable(self._calibration) else self._calibration
-        if found is None:
-            return None
+        asked = self._calibration
         try:
+            found = asked(settings) if callable(asked) else asked
             fingerprint = weights_fingerprint(settings.model_id, model_dir=self._config.model_dir)
-        except EngineError:
+        except CheckpointError:
             return None  # without whole weights each request fails by itself
-        return found if found.fits(settings, weights_fingerprint=fingerprint) else None
+        fits = found is not None and found.fits(settings, weights_fingerprint=fingerprint)
+        return found if fits else None
+
+    def _kept_calibration(self, settings: RenderSettings) -> Calibration | None:
+        return find_calibration(
+            checkpoint_folder(settings.model_id, model_dir=self._config.model_dir),
+            settings,
+            weights_fingerprint=weights_fingerprint(
+                settings.model_id, model_dir=self._config.model_dir
+            ),
+        )
 
     def _accept(self, request: GenerationRequest, accepted: dict[str, GenerationRequest]) -> None:
         if request.request_id in accepted:

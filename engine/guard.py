@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.calibration import Calibration
-from engine.distances import drift, projection, psnr_db, ssim
+from engine.comparing import compare, exactly, record
 from engine.edge_runner import LoadedModel
 from engine.guarded import GuardCheck, guard_checks, is_approximate
-from engine.plan import affinity_key, known_step_cache
-from engine.profiles import PROMISES, Distance
+from engine.plan import affinity_key
+from engine.profiles import PROMISES
 from engine.stems import Stems
+from engine.terms import known_step_cache
 from engine.tree_runner import Leaf, Manner, Outcome, TreeRun, TreeRunner
-from engine.types import GenerationFailure, GenerationRequest, QualityProfile, StageSeconds
+from engine.types import GenerationFailure, GenerationRequest, StageSeconds
 from engine.watching import Watch
 
 _MAX_NARROWINGS = 256
@@ -214,7 +215,7 @@ class _GuardedGroup:
         ]
         distances = compare(pairs)
         for (leaf, _), distance in zip(pairs, distances, strict=True):
-            self.records.setdefault(leaf.requests[0].prompt, _record(check, distance))
+            self.records.setdefault(leaf.requests[0].prompt, record(check, distance))
         promise = PROMISES[self.requests[0].settings.profile]
         return all(promise.is_kept(distance) for distance in distances)
 
@@ -264,55 +265,6 @@ class _GuardedGroup:
             facts["latest_forks"] = dict(self.narrowing.latest_forks)
         record = self.records.get(leaf.requests[0].prompt)
         return {"sampled": record is not None} | (record or {}) | facts
-
-
-def exactly(request: GenerationRequest) -> GenerationRequest:
-    """The request for the exact render of the same pixels."""
-    return replace(
-        request,
-        settings=replace(request.settings, profile=QualityProfile.EXACT),
-        slots=tuple(replace(slot, fork_step=0) for slot in request.slots),
-    )
-
-
-def compare(pairs: Sequence[tuple[Leaf, Leaf]]) -> list[Distance]:
-    """Distances of renders from their exact ones: of a variant, and of its control if it has one.
-
-    `pairs` are (render, exact), the variant's first; one run made both renders.
-    """
-    seen: dict[str, float] = {}
-    if len(pairs) == 2:
-        (render, exact), (control, exact_control) = pairs
-        change = render.latents - control.latents
-        exact_change = exact.latents - exact_control.latents
-        seen = {
-            "projection": projection(change, exact_change),
-            "drift": drift(change, exact_change),
-        }
-    return [
-        Distance(
-            psnr_db=psnr_db(render.result.frames, exact.result.frames),
-            ssim=ssim(render.result.frames, exact.result.frames),
-            **seen,
-        )
-        for render, exact in pairs
-    ]
-
-
-def _record(check: GuardCheck, distance: Distance) -> dict[str, Any]:
-    """What provenance keeps of a comparison, as plain values for JSON."""
-    return {
-        "parameters": list(check.parameters),
-        "projection": _rounded(distance.projection),
-        "drift": _rounded(distance.drift),
-        "psnr": _rounded(distance.psnr_db),
-        "ssim": _rounded(distance.ssim),
-    }
-
-
-def _rounded(value: float | None) -> float | None:
-    # JSON has no infinity: of equal frames the PSNR is None.
-    return None if value is None or value == float("inf") else round(value, 4)
 
 
 def _sum(left: StageSeconds, right: StageSeconds) -> StageSeconds:

@@ -9,23 +9,17 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 
 from engine.calibration import Calibration as Calibration
 from engine.errors import InvalidRequest
-from engine.forks import default_fork_steps, settle_forks
+from engine.forks import settle_forks
 from engine.guarded import guarded_ids
-from engine.profiles import STEP_CACHES
+from engine.skipping import edge_forwards
+from engine.terms import FamilyTerms, known_terms
 from engine.tree import DenoisingTree, cut
-from engine.types import (
-    GenerationRequest,
-    QualityProfile,
-    RenderSettings,
-    StageSeconds,
-    StepCachePolicy,
-)
-from engine.units import clip_units, decode_units, step_units
+from engine.types import GenerationRequest, RenderSettings, StageSeconds
+from engine.units import clip_units, decode_units, forward_units
 
 _KEY_LENGTH = 32
 
@@ -113,17 +107,18 @@ def plan(
     calibration: Calibration | None = None,
     max_group: int = 64,
     varying: Collection[str] = (),
-    fork_steps_of: Callable[[RenderSettings], Mapping[str, int]] | None = None,
-    is_calibrated: Callable[[RenderSettings], bool] | None = None,
+    terms_of: Callable[[RenderSettings], FamilyTerms] | None = None,
 ) -> Plan:
     """Plan each family as a denoising tree, cut it into groups and price what each member takes.
 
     Groups hold at most `max_group` members, whole subtrees where possible. A group is priced as
     if its worker held nothing: edges that several groups share count in each. Equal sets of
     requests give equal plans. `varying` names parameters that have more values than these
-    requests show, so that the chunks of a large family share their stem. `fork_steps_of` says the
-    fork steps by parameter kind in place of `known_fork_steps`, for who has settled on them before;
-    `is_calibrated` then says whether they were measured: if not, each group is guarded.
+    requests show, so that the chunks of a large family share their stem. `terms_of` says what
+    families share and skip in place of `known_terms`, for who has settled on them before.
+
+    Units are those that a worker counts (`GenerationResult.work_units`), where its step cache
+    follows a rule and the guard finds nothing to mend.
     """
     if max_group < 1:
         raise InvalidRequest("max_group", f"max_group is {max_group}; choose 1 or more.")
@@ -134,23 +129,12 @@ def plan(
     prices: dict[str, float] = {}
     for key, family in families.items():
         settings = family[0].settings
-        if fork_steps_of is None:
-            fork_steps: Mapping[str, int] = known_fork_steps(settings, calibration=calibration)
-        else:
-            fork_steps = fork_steps_of(settings)
-        settled = settle_forks(family, fork_steps=fork_steps, varying=varying)
-        guard = partial(
-            guarded_ids,
-            is_calibrated=is_calibrated(settings)
-            if is_calibrated is not None
-            else calibration is not None and calibration.fits(settings) and calibration.has_forks,
-            skips_steps=known_step_cache(settings, calibration=calibration) is not None,
-        )
+        terms = terms_of(settings) if terms_of else known_terms(settings, calibration=calibration)
+        settled = settle_forks(family, fork_steps=terms.fork_steps, varying=varying)
         groups += (
-            _group(key, each, tree, guarded=guard(each))
-            for each, tree in cut(settled, max_group=max_group)
+            _group(key, each, tree, terms=terms) for each, tree in cut(settled, max_group=max_group)
         )
-        for name, price in _value_prices(family[0], fork_steps):
+        for name, price in _value_prices(family[0], terms):
             prices[name] = max(price, prices.get(name, 0.0))
     members = [member for group in groups for member in group.members]
     return Plan(
@@ -160,28 +144,6 @@ def plan(
         unit_price_by_parameter=MappingProxyType(prices),
         guard_units=sum(member.guard_units for member in members),
     )
-
-
-def known_fork_steps(
-    settings: RenderSettings, *, calibration: Calibration | None = None
-) -> dict[str, int]:
-    """Latest fork step by parameter kind: measured where the calibration fits, else the default."""
-    steps = default_fork_steps(settings.profile, settings.num_inference_steps)
-    if settings.profile is QualityProfile.EXACT:
-        return steps
-    if calibration is not None and calibration.fits(settings):
-        steps |= calibration.fork_steps
-    # A variant keeps at least its last step to itself.
-    return {kind: min(step, settings.num_inference_steps - 1) for kind, step in steps.items()}
-
-
-def known_step_cache(
-    settings: RenderSettings, *, calibration: Calibration | None = None
-) -> StepCachePolicy | None:
-    """What a run may skip: measured where the calibration fits, else the profile's default."""
-    if calibration is not None and calibration.fits(settings) and calibration.has_forks:
-        return calibration.step_cache
-    return STEP_CACHES[settings.profile]
 
 
 def calibrate(
@@ -221,15 +183,16 @@ def estimate_seconds(units: float, *, calibration: Calibration) -> float:
 
 
 def _group(
-    key: str,
-    requests: Sequence[GenerationRequest],
-    tree: DenoisingTree,
-    *,
-    guarded: Collection[str],
+    key: str, requests: Sequence[GenerationRequest], tree: DenoisingTree, *, terms: FamilyTerms
 ) -> PlanGroup:
     settings = requests[0].settings
-    shares = _shares(tree, settings)
+    shares = _shares(tree, settings, terms)
     work_units = clip_units(settings)
+    guarded = guarded_ids(
+        requests,
+        is_calibrated=terms.is_calibrated,
+        skips_steps=terms.step_cache is not None,
+    )
     members = tuple(
         PlannedRequest(
             request_id=request.request_id,
@@ -247,26 +210,32 @@ def _group(
     return PlanGroup(group_key=group_key, affinity_key=key, members=members)
 
 
-def _shares(tree: DenoisingTree, settings: RenderSettings) -> dict[str, float]:
+def _shares(tree: DenoisingTree, settings: RenderSettings, terms: FamilyTerms) -> dict[str, float]:
     """Work units by request: of each edge on its way an equal part with the other leaves there.
 
     The first request of a leaf pays for it; those that ask for the same pixels are left out.
     """
-    unit, decode = step_units(settings), decode_units(settings)
+    unit, decode = forward_units(settings), decode_units(settings)
     return {
-        way[-1].members[0]: sum(edge.num_steps / edge.num_leaves for edge in way) * unit + decode
+        way[-1].members[0]: unit
+        * sum(
+            edge_forwards(settings, terms.step_cache, edge.start, edge.stop) / edge.num_leaves
+            for edge in way
+        )
+        + decode
         for way in tree.ways()
     }
 
 
-def _value_prices(
-    request: GenerationRequest, fork_steps: Mapping[str, int]
-) -> Iterator[tuple[str, float]]:
-    """For each parameter what one more of its values adds, in clips: the steps after its fork."""
+def _value_prices(request: GenerationRequest, terms: FamilyTerms) -> Iterator[tuple[str, float]]:
+    """For each parameter what one more of its values adds, in clips: what is run after its fork."""
     settings = request.settings
+    stop = settings.num_inference_steps
     for slot in request.slots:
-        fork = fork_steps.get(slot.kind, 0) if slot.fork_step is None else slot.fork_step
-        yield slot.name, 1 - fork * step_units(settings) / clip_units(settings)
+        fork = terms.fork_steps.get(slot.kind, 0) if slot.fork_step is None else slot.fork_step
+        forwards = edge_forwards(settings, terms.step_cache, fork, stop)
+        units = forwards * forward_units(settings) + decode_units(settings)
+        yield slot.name, units / clip_units(settings)
 
 
 def _digest(document: object) -> str:

@@ -3,7 +3,8 @@
 exact        The bits of a plain diffusers run: nothing is shared, batched or skipped.
 faithful     Every variant stays close to its own exact render: PSNR or SSIM.
 consistent   A family looks like one shoot: the asked parameter changes as in the exact renders,
-             and what was not asked to change moves no more than it does there.
+             and what was not asked to change moves no more than it does there (within 5 %:
+             skipped steps alone move it by up to 3 %).
 fast         As `consistent`, with more of the change and of the calm given up.
 draft        For previews: one sees which value was asked for; no word about the rest.
 
@@ -72,7 +73,7 @@ PROMISES: Final[Mapping[QualityProfile, Promise]] = MappingProxyType(
     {
         QualityProfile.EXACT: Promise(),
         QualityProfile.FAITHFUL: Promise(min_psnr_db=30.0, min_ssim=0.95),
-        QualityProfile.CONSISTENT: Promise(min_projection=0.7, max_drift=1.0),
+        QualityProfile.CONSISTENT: Promise(min_projection=0.7, max_drift=1.05),
         QualityProfile.FAST: Promise(min_projection=0.6, max_drift=1.25),
         QualityProfile.DRAFT: Promise(min_projection=0.5),
     }

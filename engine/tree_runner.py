@@ -26,7 +26,7 @@ from engine.types import (
     StageSeconds,
     StepCachePolicy,
 )
-from engine.units import decode_units, step_units
+from engine.units import decode_units, forward_units
 from engine.watching import Watch
 
 Outcome = GenerationResult | GenerationFailure
@@ -151,8 +151,8 @@ class TreeRun:
     def work_units(self) -> float:
         """Work units so far: forwards and decodes."""
         settings = self._edges.settings
-        forward_units = step_units(settings) / settings.forwards_per_step
-        return self.forwards_computed * forward_units + self._num_decoded * decode_units(settings)
+        forwards = sum(branch.priced for branch in self._branches)
+        return forwards * forward_units(settings) + self._num_decoded * decode_units(settings)
 
     def _advance(self, branches: Sequence[Branch]) -> Iterator[Leaf | GenerationFailure]:
         """Run branches whose parents have run, and all that grows from them."""

@@ -204,8 +204,9 @@ class GenerationResult:
     """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3).
 
     `forwards_computed` and `seconds` are what this render took: its own part and its share of
-    what was computed for several renders at once. `work_units` prices the forwards and the decode;
-    `guard_units` of them went into checks by exact renders.
+    what was computed for several renders at once. `work_units` prices the forwards and the decode
+    as `engine.plan` does, however the worker batched; `guard_units` of them went into checks by
+    exact renders.
     """
 
     request_id: str

@@ -14,17 +14,17 @@ from engine.types import RenderSettings
 
 def clip_units(settings: RenderSettings) -> float:
     """Work units of one exact render: all forwards and the decode."""
-    return settings.num_inference_steps * step_units(settings) + decode_units(settings)
+    forwards = settings.num_inference_steps * settings.forwards_per_step
+    return forwards * forward_units(settings) + decode_units(settings)
 
 
-def step_units(settings: RenderSettings) -> float:
-    """Work units of one denoising step: its forwards at this size."""
+def forward_units(settings: RenderSettings) -> float:
+    """Work units of one transformer forward at this size."""
     spec = get_model(settings.model_id)
     tokens = spec.cost.num_tokens(
         width=settings.width, height=settings.height, num_frames=settings.num_frames
     )
-    forwards_flops = settings.forwards_per_step * spec.cost.forward_flops(tokens)
-    return forwards_flops / _reference_flops(settings.model_id)
+    return spec.cost.forward_flops(tokens) / _reference_flops(settings.model_id)
 
 
 def decode_units(settings: RenderSettings) -> float:

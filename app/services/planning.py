@@ -8,10 +8,9 @@ from typing import Any, Self
 
 from app.services.expansion import SourceRow
 from app.services.specs import MAX_GROUP, BatchSpec
-from engine.plan import Calibration, Plan, PlannedRequest, known_fork_steps, plan
+from engine.plan import Calibration, Plan, PlannedRequest, plan
+from engine.terms import FamilyTerms, known_terms
 from engine.types import GenerationRequest, QualityProfile, RenderSettings
-
-ForkSteps = Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,63 +18,50 @@ class PlanTerms:
     """What decides the plan of a batch besides its requests.
 
     `varying` names the parameters that have more than one value in the whole batch, so that each
-    chunk is planned as a part of it. `fork_steps` are by parameter kind, for each of the settings
-    that occur, and `calibrated` those settings whose steps were measured, which the guard checks
-    less often: what is measured later changes no batch that is priced already.
+    chunk is planned as a part of it. `by_settings` says what families of each of the settings that
+    occur share and skip: what is measured later changes no batch that is priced already.
     """
 
     varying: frozenset[str]
-    fork_steps: Mapping[RenderSettings, ForkSteps] = field(default_factory=dict)
-    calibrated: frozenset[RenderSettings] = frozenset()
+    by_settings: Mapping[RenderSettings, FamilyTerms] = field(default_factory=dict)
 
     def plan(self, requests: Iterable[GenerationRequest]) -> Plan:
         return plan(
             requests,
             max_group=MAX_GROUP,
             varying=self.varying,
-            fork_steps_of=lambda settings: (
-                self.fork_steps.get(settings) or known_fork_steps(settings)
-            ),
-            is_calibrated=self.calibrated.__contains__,
+            terms_of=lambda settings: self.by_settings.get(settings) or known_terms(settings),
         )
 
     def of_profile(self, profile: QualityProfile) -> PlanTerms:
         """These terms without what holds for other profiles."""
         return PlanTerms(
             varying=self.varying,
-            fork_steps={
-                settings: steps
-                for settings, steps in self.fork_steps.items()
+            by_settings={
+                settings: terms
+                for settings, terms in self.by_settings.items()
                 if settings.profile is profile
             },
-            calibrated=frozenset(each for each in self.calibrated if each.profile is profile),
         )
 
     def to_json(self) -> dict[str, Any]:
         """What the quote keeps; `from_json` reads it."""
         return {
             "varying": sorted(self.varying),
-            "fork_steps": [
-                {
-                    "settings": settings.to_dict(),
-                    "steps": dict(steps),
-                    "is_calibrated": settings in self.calibrated,
-                }
-                for settings, steps in self.fork_steps.items()
+            "terms": [
+                {"settings": settings.to_dict(), **terms.to_dict()}
+                for settings, terms in self.by_settings.items()
             ],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        steps = {
-            RenderSettings.from_dict(each["settings"]): each for each in data.get("fork_steps", ())
-        }
         return cls(
             varying=frozenset(data.get("varying", ())),
-            fork_steps={settings: each["steps"] for settings, each in steps.items()},
-            calibrated=frozenset(
-                settings for settings, each in steps.items() if each["is_calibrated"]
-            ),
+            by_settings={
+                RenderSettings.from_dict(each["settings"]): FamilyTerms.from_dict(each)
+                for each in data.get("terms", ())
+            },
         )
 
 
@@ -88,7 +74,7 @@ def charged_units(member: PlannedRequest) -> float:
 
 
 class TermsBuilder:
-    """Plans chunk by chunk and notes the fork steps of each of the settings that it meets."""
+    """Plans chunk by chunk and notes the terms of each of the settings that it meets."""
 
     def __init__(
         self,
@@ -98,33 +84,22 @@ class TermsBuilder:
     ) -> None:
         self._varying = frozenset(varying)
         self._find_calibration = find_calibration
-        self._fork_steps: dict[RenderSettings, ForkSteps] = {}
-        self._calibrated: set[RenderSettings] = set()
+        self._by_settings: dict[RenderSettings, FamilyTerms] = {}
 
     @property
     def terms(self) -> PlanTerms:
-        return PlanTerms(
-            varying=self._varying,
-            fork_steps=self._fork_steps,
-            calibrated=frozenset(self._calibrated),
-        )
+        return PlanTerms(varying=self._varying, by_settings=self._by_settings)
 
     def plan(self, requests: Iterable[GenerationRequest]) -> Plan:
         return plan(
-            requests,
-            max_group=MAX_GROUP,
-            varying=self._varying,
-            fork_steps_of=self._known_fork_steps,
-            is_calibrated=self._calibrated.__contains__,
+            requests, max_group=MAX_GROUP, varying=self._varying, terms_of=self._known_terms
         )
 
-    def _known_fork_steps(self, settings: RenderSettings) -> ForkSteps:
-        if settings not in self._fork_steps:
+    def _known_terms(self, settings: RenderSettings) -> FamilyTerms:
+        if settings not in self._by_settings:
             calibration = self._find_calibration(settings)
-            if calibration is not None:
-                self._calibrated.add(settings)
-            self._fork_steps[settings] = known_fork_steps(settings, calibration=calibration)
-        return self._fork_steps[settings]
+            self._by_settings[settings] = known_terms(settings, calibration=calibration)
+        return self._by_settings[settings]
 
 
 def find_varying(

@@ -16,10 +16,13 @@ from diffusers import FirstBlockCacheConfig, MagCacheConfig
 from diffusers.hooks.mag_cache import nearest_interp
 
 from engine.caching.wrapping import replaced
+from engine.skipping import extrapolated_from
 from engine.types import StepCacheMethod, StepCachePolicy
 
 # MagCache never skips in the first fifth of a run: the composition is decided there.
 MAG_RETENTION = 0.2
+# The unconditional forwards of siblings that start from one state.
+EQUAL_ROWS = "unconditional"
 DIFFUSERS_METHODS = (StepCacheMethod.FIRST_BLOCK, StepCacheMethod.MAG)
 
 
@@ -79,7 +82,7 @@ class _Forwards:
         self._tally = tally
         self._has_step_cache = policy is not None and policy.method in DIFFUSERS_METHODS
         self._lines: dict[str, _Line] = {}
-        self._computed_steps = _computed_steps(policy, place)
+        self._computed_steps = extrapolated_from(policy, place.num_steps)
         hold_from = policy.hold_guidance_from if policy else None
         self._hold_step = None if hold_from is None else int(hold_from * place.num_steps)
         self._context = ""
@@ -165,7 +168,7 @@ class _Forwards:
             for name, value in kwargs.items()
         }
         output = self._computed(args, fewer)
-        self._tally.save("unconditional", len(parents) - len(firsts))
+        self._tally.save(EQUAL_ROWS, len(parents) - len(firsts))
         back = torch.tensor([firsts.index(parent) for parent in parents], device=device)
         return (output[0].index_select(0, back), *output[1:])
 
@@ -209,18 +212,6 @@ class _Line:
     def at(self, time: float) -> torch.Tensor:
         (first, before), (second, latest) = self._points
         return torch.lerp(before, latest, (time - first) / (second - first))
-
-
-def _computed_steps(policy: StepCachePolicy | None, place: SegmentPlace) -> frozenset[int] | None:
-    """Steps that extrapolation computes in any case; None without extrapolation.
-
-    They are the same for all edges of a tree. Where an edge begins, its first two are computed.
-    """
-    if policy is None or policy.method is not StepCacheMethod.EXTRAPOLATION:
-        return None
-    first = int(policy.full_steps * place.num_steps)
-    grid = range(first + policy.interval - 1, place.num_steps, policy.interval)
-    return frozenset((*range(first), *grid, place.num_steps - 1))
 
 
 def _cache_config(policy: StepCachePolicy, place: SegmentPlace) -> Any:

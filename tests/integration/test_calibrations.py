@@ -17,7 +17,7 @@ from app.services import batches, calibrations
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
 from engine.calibration import Calibration, calibrations_path, keep_calibration
 from engine.registry import weights_fingerprint
-from engine.types import QualityProfile, RenderSettings
+from engine.types import QualityProfile, RenderSettings, StepCacheMethod, StepCachePolicy
 from engine.units import clip_units
 from tests.factories import SETTINGS, VALUES, make_campaign
 from workers.engines import calibration_finder
@@ -143,7 +143,9 @@ def test_a_quote_takes_fork_steps_and_time_from_what_was_measured(
 
     before = quote()
     assert before.estimated_s is None
-    save(database, measured(weights_fingerprint=weights_fingerprint(DRAFT.model_id)))
+    skipping = StepCachePolicy(method=StepCacheMethod.EXTRAPOLATION, interval=6)
+    own = weights_fingerprint(DRAFT.model_id)
+    save(database, measured(weights_fingerprint=own, step_cache=skipping))
     after = quote()
     assert after.shared_units < before.shared_units
     (steps,) = [each["fork_steps"] for each in after.details["plan"]["terms"]]

@@ -17,10 +17,8 @@ from app.services.expansion import SourceRow
 from app.services.leases import NewUsage
 from app.services.planning import PlanTerms, find_varying
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
-from engine import plan as engine_plan
-from engine.forks import default_fork_steps
 from engine.plan import plan
-from engine.types import QualityProfile
+from engine.terms import known_terms
 from tests.factories import SETTINGS, VALUES, make_artifact_files, make_campaign
 
 pytestmark = pytest.mark.usefixtures("weights")
@@ -76,7 +74,7 @@ def fork_steps(database: Database, batch_id: UUID) -> dict[int, dict[str, int]]:
 def test_chunks_share_the_stem_of_the_whole_batch(database: Database, batch_id: UUID) -> None:
     expand(database, batch_id)
     steps = [*fork_steps(database, batch_id).values()]
-    assert steps == [{"backdrop": 4, "audience": 2, "geography": 2}] * 12
+    assert steps == [{"backdrop": 2, "audience": 1, "geography": 1}] * 12
 
 
 def test_the_price_is_that_of_the_jobs(
@@ -97,10 +95,9 @@ def test_other_fork_steps_from_now_on_do_not_change_a_batch_that_is_priced(
     def none(*_: object, **__: object) -> dict[str, int]:
         return {}
 
-    monkeypatch.setattr(engine_plan, "known_fork_steps", none)
-    monkeypatch.setattr("app.services.planning.known_fork_steps", none)
+    monkeypatch.setattr("engine.terms.known_fork_steps", none)
     expand(database, batch_id)
-    assert Counter(fork_steps(database, batch_id)[0].values()) == {2: 2, 4: 1}
+    assert Counter(fork_steps(database, batch_id)[0].values()) == {1: 2, 2: 1}
 
 
 def test_what_is_left_of_a_group_goes_the_way_that_was_planned(
@@ -158,6 +155,6 @@ def test_terms_are_read_back_as_they_were_written() -> None:
     settings = DRAFT.to_render_settings()
     terms = PlanTerms(
         varying=frozenset({"backdrop"}),
-        fork_steps={settings: default_fork_steps(QualityProfile.DRAFT, 10)},
+        by_settings={settings: known_terms(settings)},
     )
     assert PlanTerms.from_json(terms.to_json()) == terms

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.calibrating import Calibrator, Probe, Sharing, find_probes, together
+from engine.calibration import keep_calibration
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import InvalidRequest
@@ -90,8 +91,8 @@ def test_the_latest_fork_is_found_by_bisection(latest: int) -> None:
     probe = Probe(requests=[variant("snow", steps=30)], names=frozenset({"backdrop"}))
     found = calibrator._latest_fork("backdrop", [probe])
     assert found.forks == {"backdrop": latest}
-    # Other stems that are no better take one render each where anything is shared.
-    assert len(calibrator.tried) <= (5 + 2 if latest else 15)
+    # Other stems that are no better take one render each.
+    assert len(calibrator.tried) <= 5 + 2
 
 
 def test_the_best_stem_wins() -> None:
@@ -113,7 +114,7 @@ def test_a_promise_that_asks_nothing_lets_everything_be_shared(
     engine: Engine, promise: Callable[..., None], model_dir: Path
 ) -> None:
     promise()
-    calibration = engine.calibrate(_family())
+    (calibration,) = engine.calibrate(_family())
     assert calibration.fork_steps == {"backdrop": STEPS - 1, "geography": STEPS - 1}
     settings = _family()[0].settings
     fingerprint = weights_fingerprint("adloom-tiny", model_dir=model_dir)
@@ -127,17 +128,29 @@ def test_a_promise_of_equality_lets_nothing_be_shared(
     engine: Engine, promise: Callable[..., None]
 ) -> None:
     promise(min_psnr_db=1e9)
-    calibration = engine.calibrate(_family())
+    (calibration,) = engine.calibrate(_family())
     assert calibration.fork_steps == {"backdrop": 0, "geography": 0}
     assert calibration.step_cache is None
     assert calibration.has_forks
 
 
+def test_profiles_are_measured_by_the_same_exact_renders(
+    engine: Engine, promise: Callable[..., None]
+) -> None:
+    promise(min_psnr_db=1e9)
+    profiles = (QualityProfile.FAST, QualityProfile.FAST, QualityProfile.FAITHFUL)
+    first, second, third = engine.calibrate(_family(), profiles=profiles)
+    assert (first.profile, second.profile, third.profile) == profiles
+    # The control, two backdrops, a place, and two variants in which both are other ones.
+    exact_units = 6 * clip_units(_family()[0].settings)
+    assert first.probe_units >= second.probe_units + exact_units
+
+
 def test_a_calibrated_engine_forks_where_it_was_measured(
-    engine: Engine, promise: Callable[..., None], model_dir: Path
+    engine: Engine, promise: Callable[..., None], model_dir: Path, tmp_path: Path
 ) -> None:
     promise()
-    measured = engine.calibrate(_family())
+    (measured,) = engine.calibrate(_family())
     known = replace(
         measured,
         fork_steps={"backdrop": 1, "geography": 3},
@@ -145,10 +158,12 @@ def test_a_calibrated_engine_forks_where_it_was_measured(
         step_cache=None,
     )
     config = EngineConfig(model_dir=model_dir, device="cpu", guard_every=0)
-    for calibration in (known, lambda _: known):
-        outcomes = {
-            o.request_id: o for o in Engine(config, calibration=calibration).generate(_family())
-        }
+    kept = tmp_path / "tiny"
+    kept.symlink_to(model_dir / "tiny")
+    keep_calibration(kept, known)
+    engines = [Engine(config, calibration=each) for each in (known, lambda _: known)]
+    for engine in (*engines, Engine(replace(config, model_dir=tmp_path))):
+        outcomes = {o.request_id: o for o in engine.generate(_family())}
         edges = outcomes["a beach/runners/Rio"].provenance["edges"]  # type: ignore[union-attr]
         assert [(edge["start"], edge["stop"]) for edge in edges] == [(0, 1), (1, 3), (3, STEPS)]
         # The control's backdrop, and a mean over the places.
@@ -174,7 +189,7 @@ def test_what_cannot_be_calibrated_is_said(
     engine: Engine, requests: list[GenerationRequest], message: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=message):
-        engine.calibrate(requests)
+        list(engine.calibrate(requests))
 
 
 def test_a_family_is_made_of_a_prompt_with_gaps() -> None:

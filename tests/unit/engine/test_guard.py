@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.comparing import exactly
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.guard import exactly
 from engine.guarded import guard_checks
 from engine.plan import plan
 from engine.profiles import Promise

@@ -10,6 +10,7 @@ import pytest
 
 from engine.guarded import guard_checks, guarded_ids
 from engine.plan import plan
+from engine.terms import known_terms
 from engine.types import GenerationRequest, QualityProfile
 from engine.units import clip_units
 from tests.unit.engine.families import forked, variant
@@ -108,5 +109,7 @@ def test_the_guards_work_has_its_own_price() -> None:
     assert prices == {r.request_id: clip * (r.request_id in guarded) for r in requests}
     assert planned.guard_units == pytest.approx(len(guarded) * clip)
     # It is no part of what the tree takes.
-    trusted = plan(requests, is_calibrated=lambda _: True)
+    trusted = plan(
+        requests, terms_of=lambda settings: replace(known_terms(settings), is_calibrated=True)
+    )
     assert (trusted.guard_units, trusted.shared_units) == (0, planned.shared_units)

@@ -18,7 +18,7 @@ from engine.registry import validate_request
 from engine.stems import Stems, conditioning_texts, without_words
 from engine.tree import DenoisingTree, Edge, build_tree
 from engine.types import GenerationRequest, QualityProfile, StemConditioning
-from engine.units import clip_units, decode_units, step_units
+from engine.units import clip_units, decode_units, forward_units
 from tests.unit.engine.families import STEPS, forked, variant
 
 FORKS = {"backdrop": 2, "audience": 3, "geography": 6}
@@ -99,12 +99,18 @@ def test_a_slot_that_stands_twice_counts_with_both_values() -> None:
 
 
 def test_before_calibration_a_stronger_promise_forks_earlier() -> None:
-    weakest_first = ("draft", "fast", "consistent", "faithful")
+    weakest_first = ("draft", "fast", "consistent")
     for kind in ("geography", "audience", "backdrop", "choice", "text"):
         steps = [default_fork_steps(QualityProfile(name), 30)[kind] for name in weakest_first]
         assert steps == sorted(steps, reverse=True)
         assert 30 > steps[0] > steps[-1] >= 1
-    assert default_fork_steps(QualityProfile.EXACT, 30) == {}
+
+
+@pytest.mark.parametrize("profile", [QualityProfile.EXACT, QualityProfile.FAITHFUL])
+def test_before_calibration_closeness_allows_no_shared_step(profile: QualityProfile) -> None:
+    requests = [variant(f"backdrop {i}", profile=profile) for i in range(3)]
+    (group,) = plan(requests).groups
+    assert [dict(member.fork_steps) for member in group.members] == [{}] * 3
 
 
 def _calibration(**changes: object) -> Calibration:
@@ -145,7 +151,7 @@ def test_a_group_is_priced_by_its_own_edges() -> None:
     requests = _campaign()
     (group,) = plan(requests, calibration=_calibration()).groups
     sizes = requests[0].settings
-    unit, decode = step_units(sizes), decode_units(sizes)
+    unit, decode = 2 * forward_units(sizes), decode_units(sizes)
     # One root of 1 step, two branches of 4, six leaves of 5; each leaf is decoded.
     assert sum(m.shared_units for m in group.members) == pytest.approx(39 * unit + 6 * decode)
     assert group.members[0].shared_units == pytest.approx((1 / 6 + 4 / 3 + 5) * unit + decode)
@@ -156,7 +162,7 @@ def test_groups_are_whole_subtrees_and_each_pays_for_its_root() -> None:
     ids = [[member.request_id for member in group.members] for group in planned.groups]
     assert [{name.split("/")[0] for name in group} for group in ids] == [{"a beach"}, {"snow"}]
     whole = plan(_campaign(), calibration=_calibration())
-    unit = step_units(_campaign()[0].settings)
+    unit = 2 * forward_units(_campaign()[0].settings)
     assert planned.shared_units - whole.shared_units == pytest.approx(unit)
 
 
@@ -224,7 +230,7 @@ def test_shares_add_up_to_the_cost_of_all_edges(
         )
         steps = sum(edge.num_steps for edge in tree.edges)
         leaves = sum(tree.is_leaf(edge) for edge in tree.edges)
-        cost = steps * step_units(sizes) + leaves * decode_units(sizes)
+        cost = 2 * steps * forward_units(sizes) + leaves * decode_units(sizes)
         assert sum(member.shared_units for member in group.members) == pytest.approx(cost)
     assert planned.shared_units <= planned.full_units * (1 + 1e-9)
 

@@ -146,10 +146,13 @@ def test_batched_edges_equal_single_ones_up_to_rounding(
 
 
 def test_branches_that_share_no_steps_start_from_the_same_noise(
-    one_by_one: Engine, batched: Engine
+    make_engine: Callable[..., Engine],
 ) -> None:
     requests = [forked(request) for request in _family()]
-    alone, together = _render(one_by_one, requests), _render(batched, requests)
+    alone, together = (
+        _render(make_engine(batch_size=size, step_cache=StepCachePolicy()), requests)
+        for size in (1, 4)
+    )
     for name, result in together.items():
         assert alone[name].provenance["rendered_as"] == "exact"
         assert result.provenance["edges"][0]["batch"] == 4
@@ -472,7 +475,10 @@ def test_a_step_cache_skips_forwards_and_leaves_the_model_as_it_was(
     np.testing.assert_array_equal(after.frames, before.frames)
 
 
-def test_a_forward_that_somebody_replaced_before_stays_replaced(one_by_one: Engine) -> None:
+def test_a_forward_that_somebody_replaced_before_stays_replaced(
+    make_engine: Callable[..., Engine],
+) -> None:
+    one_by_one = make_engine(batch_size=1, step_cache=StepCachePolicy())
     request = forked(_family(("snow",), ("Rio",))[0])
     (expected,) = _render(one_by_one, [request]).values()
     transformer = one_by_one._runners["adloom-tiny"].model.runner._main.transformer

@@ -1,0 +1,62 @@
+"""Compares renders with the exact renders of the same pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine.distances import drift, projection, psnr_db, ssim
+from engine.guarded import GuardCheck
+from engine.profiles import Distance
+from engine.tree_runner import Leaf
+from engine.types import GenerationRequest, QualityProfile
+
+
+def exactly(request: GenerationRequest) -> GenerationRequest:
+    """The request for the exact render of the same pixels."""
+    return replace(
+        request,
+        settings=replace(request.settings, profile=QualityProfile.EXACT),
+        slots=tuple(replace(slot, fork_step=0) for slot in request.slots),
+    )
+
+
+def compare(pairs: Sequence[tuple[Leaf, Leaf]]) -> list[Distance]:
+    """Distances of renders from their exact ones: of a variant, and of its control if it has one.
+
+    `pairs` are (render, exact), the variant's first; one run made both renders.
+    """
+    seen: dict[str, float] = {}
+    if len(pairs) == 2:
+        (render, exact), (control, exact_control) = pairs
+        change = render.latents - control.latents
+        exact_change = exact.latents - exact_control.latents
+        seen = {
+            "projection": projection(change, exact_change),
+            "drift": drift(change, exact_change),
+        }
+    return [
+        Distance(
+            psnr_db=psnr_db(render.result.frames, exact.result.frames),
+            ssim=ssim(render.result.frames, exact.result.frames),
+            **seen,
+        )
+        for render, exact in pairs
+    ]
+
+
+def record(check: GuardCheck, distance: Distance) -> dict[str, Any]:
+    """What provenance keeps of a comparison, as plain values for JSON."""
+    return {
+        "parameters": list(check.parameters),
+        "projection": _rounded(distance.projection),
+        "drift": _rounded(distance.drift),
+        "psnr": _rounded(distance.psnr_db),
+        "ssim": _rounded(distance.ssim),
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    # JSON has no infinity: of equal frames the PSNR is None.
+    return None if value is None or value == float("inf") else round(value, 4)
