@@ -20,6 +20,7 @@ from app.web import (
     batches,
     campaigns,
     errors,
+    exports,
     formatting,
     login,
     media,
@@ -60,6 +61,7 @@ def create_app(config: Config | None = None) -> Flask:
     CSRFProtect(app)
     for module in (
         *(health, login, campaigns, previews, uploads, batches, variants, media),
+        exports,
         webhooks,
     ):
         app.register_blueprint(module.blueprint)

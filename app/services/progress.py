@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -61,6 +62,12 @@ class FailureSummary:
 
     message: str
     count: int
+    code: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Stands for the message in an address; `VariantFilter.error_digest` takes it."""
+        return hashlib.md5(self.message.encode(), usedforsecurity=False).hexdigest()
 
 
 def get_progress(session: Session, actor: Actor, batch_id: UUID) -> Progress:
@@ -107,7 +114,7 @@ def list_failures(
     require(actor, Action.VIEW)
     number = func.count().label("number")
     rows = session.execute(
-        select(RenderJob.error_message, number)
+        select(RenderJob.error_message, func.min(RenderJob.error_code).label("code"), number)
         .where(
             RenderJob.batch_id == batch_id,
             RenderJob.workspace_id == actor.workspace_id,
@@ -118,7 +125,10 @@ def list_failures(
         .order_by(number.desc(), RenderJob.error_message)
         .limit(limit)
     )
-    return [FailureSummary(message=row.error_message or "", count=row.number) for row in rows]
+    return [
+        FailureSummary(message=row.error_message or "", count=row.number, code=row.code or "")
+        for row in rows
+    ]
 
 
 def _rate_per_s(session: Session, batch_id: UUID, flight: InFlight) -> float | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, Select, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from app.access import Action, Actor, require
@@ -46,6 +47,43 @@ class VariantView:
         return self.job.purpose is JobPurpose.PREVIEW or self.job.artifact_id is None
 
 
+@dataclass(frozen=True, kw_only=True)
+class VariantFilter:
+    """Which variants of a batch are meant: by job state, review, values, reason or id; all by none.
+
+    `error_digest` is that of a FailureSummary. `ids` names variants one by one; those that are not
+    of the batch are left out.
+    """
+
+    states: Collection[JobState] = ()
+    review: ReviewState | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    error_digest: str | None = None
+    ids: Collection[UUID] | None = None
+
+    @property
+    def clauses(self) -> list[ColumnElement[bool]]:
+        """Conditions on the variant, its final job and its review."""
+        found: list[ColumnElement[bool]] = []
+        if self.states:
+            found.append(_Final.state.in_(self.states))
+        if self.review is ReviewState.PENDING:
+            found.append(or_(Review.state.is_(None), Review.state == self.review))
+        elif self.review is not None:
+            found.append(Review.state == self.review)
+        if self.values:
+            found.append(Variant.values.contains(dict(self.values)))
+        if self.error_digest is not None:
+            found.append(func.md5(_Final.error_message) == self.error_digest)
+        if self.ids is not None:
+            found.append(Variant.id.in_(self.ids))
+        return found
+
+
+# Finished renders: what can be looked at, reviewed and exported.
+FINISHED = frozenset({JobState.SUCCEEDED})
+
+
 def list_variants(
     session: Session,
     actor: Actor,
@@ -62,18 +100,61 @@ def list_variants(
     The state "failed" includes those that were quarantined.
     """
     require(actor, Action.VIEW)
-    query = _views(actor).where(Variant.batch_id == batch_id, Variant.ordinal > after_ordinal)
-    if state is not None:
-        states = UNSUCCESSFUL_STATES if state is JobState.FAILED else (state,)
-        query = query.where(_Final.state.in_(states))
-    if review is ReviewState.PENDING:
-        query = query.where(or_(Review.state.is_(None), Review.state == review))
-    elif review is not None:
-        query = query.where(Review.state == review)
-    if values:
-        query = query.where(Variant.values.contains(dict(values)))
-    rows = session.execute(query.order_by(Variant.ordinal).limit(limit))
+    states = UNSUCCESSFUL_STATES if state is JobState.FAILED else (state,) if state else ()
+    wanted = VariantFilter(states=states, review=review, values=values or {})
+    return find_variants(session, actor, batch_id, wanted, limit=limit, after_ordinal=after_ordinal)
+
+
+def find_variants(
+    session: Session,
+    actor: Actor,
+    batch_id: UUID,
+    wanted: VariantFilter,
+    *,
+    limit: int = 48,
+    after_ordinal: int = -1,
+) -> list[VariantView]:
+    """Variants of a batch after an ordinal that a filter means."""
+    require(actor, Action.VIEW)
+    rows = session.execute(
+        _views(actor)
+        .where(Variant.batch_id == batch_id, Variant.ordinal > after_ordinal, *wanted.clauses)
+        .order_by(Variant.ordinal)
+        .limit(limit)
+    )
     return [_view(row) for row in rows]
+
+
+def count_variants(session: Session, actor: Actor, batch_id: UUID, wanted: VariantFilter) -> int:
+    """How many variants of a batch a filter means."""
+    require(actor, Action.VIEW)
+    found = _of_batch(select(func.count()), actor, batch_id, wanted)
+    return session.scalar(found) or 0
+
+
+def list_variant_ids(
+    session: Session, actor: Actor, batch_id: UUID, wanted: VariantFilter
+) -> list[UUID]:
+    """The ids of all variants that a filter means, in the order of the batch."""
+    require(actor, Action.VIEW)
+    found = _of_batch(select(Variant.id), actor, batch_id, wanted)
+    return list(session.scalars(found.order_by(Variant.ordinal)))
+
+
+def _of_batch(
+    query: Select[Any], actor: Actor, batch_id: UUID, wanted: VariantFilter
+) -> Select[Any]:
+    """The query over variants of a batch with their final job and review."""
+    return (
+        query.select_from(Variant)
+        .outerjoin(_Final, (_Final.variant_id == Variant.id) & (_Final.purpose == JobPurpose.FINAL))
+        .outerjoin(Review, Review.variant_id == Variant.id)
+        .where(
+            Variant.workspace_id == actor.workspace_id,
+            Variant.batch_id == batch_id,
+            *wanted.clauses,
+        )
+    )
 
 
 def get_variant(session: Session, actor: Actor, variant_id: UUID) -> VariantView:

@@ -10,7 +10,7 @@ from werkzeug.datastructures import MultiDict
 
 from app.access import Actor
 from app.models import Batch, BatchState
-from app.services import batches
+from app.services.variant_views import find_variants
 from app.web.tiles import (
     BLOCK_SIZE,
     MAX_FILTER_VALUES,
@@ -35,15 +35,8 @@ def gallery_context(
     spec = spec_of(batch)
     filters = read_filters(args, spec)
     after = args.get("after", default=-1, type=int)
-    views = batches.list_variants(
-        session,
-        actor,
-        batch.id,
-        state=filters.job_state,
-        review=filters.review,
-        values=filters.values,
-        limit=BLOCK_SIZE,
-        after_ordinal=after,
+    views = find_variants(
+        session, actor, batch.id, filters.wanted, limit=BLOCK_SIZE, after_ordinal=after
     )
     tiles = [tile_of(view, kinds_of(spec)) for view in views]
     next_after = _next_after(batch, filters, after, [view.variant.ordinal for view in views])

@@ -13,6 +13,7 @@ from app.access import Actor
 from app.errors import NotFound
 from app.extensions import extensions
 from app.models import Artifact
+from app.services.exports import EXTENSIONS
 from app.services.scoping import get_in_workspace
 from app.storage import LocalStorage
 from app.web.scope import signed_in
@@ -24,7 +25,6 @@ KEEP = "private, max-age=31536000, immutable"
 # A redirect is kept for less time than its signature lives.
 REDIRECT_MAX_AGE_S = 300
 REDIRECT_EXPIRES_S = 3600
-EXTENSIONS = {"video/mp4": "mp4", "image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
 @blueprint.get("/<uuid:artifact_id>/<any(file, poster, preview):part>")

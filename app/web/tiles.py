@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,9 @@ from werkzeug.datastructures import MultiDict
 from app.models import Batch, JobState, ReviewState
 from app.models.render_job import FINAL_STATES
 from app.services.batches import VariantView
+from app.services.progress import UNSUCCESSFUL_STATES
 from app.services.specs import BatchSpec
+from app.services.variant_views import FINISHED, VariantFilter
 from app.web.media import media_url
 
 BLOCK_SIZE = 48
@@ -27,9 +30,20 @@ SHOWS = (
     ("approved", "Approved"),
     ("rejected", "Rejected"),
     ("failed", "Failed"),
+    ("running", "Rendering"),
+    ("waiting", "Waiting"),
+    ("cancelled", "Cancelled"),
 )
-_STATES = {"succeeded": JobState.SUCCEEDED, "failed": JobState.FAILED}
+_STATES: dict[str, Collection[JobState]] = {
+    "succeeded": FINISHED,
+    "failed": UNSUCCESSFUL_STATES,
+    "running": (JobState.RUNNING,),
+    "waiting": (JobState.SCHEDULED, JobState.QUEUED, JobState.RETRYABLE),
+    "cancelled": (JobState.CANCELLED,),
+    **dict.fromkeys((state.value for state in ReviewState), FINISHED),
+}
 _REVIEWS = {state.value: state for state in ReviewState}
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,28 +72,30 @@ class Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """What the gallery is narrowed to: a state or review, and values by parameter."""
+    """What the gallery is narrowed to: a state or review, a reason of failure, values."""
 
     show: str = "all"
     values: Mapping[str, str] = field(default_factory=dict)
+    reason: str | None = None
 
     @property
-    def job_state(self) -> JobState | None:
-        if self.show in ("approved", "rejected", "pending"):
-            return JobState.SUCCEEDED
-        return _STATES.get(self.show)
-
-    @property
-    def review(self) -> ReviewState | None:
-        return _REVIEWS.get(self.show)
+    def wanted(self) -> VariantFilter:
+        return VariantFilter(
+            states=_STATES.get(self.show, ()),
+            review=_REVIEWS.get(self.show),
+            values=self.values,
+            error_digest=self.reason,
+        )
 
     @property
     def is_narrow(self) -> bool:
-        return self.show != "all" or bool(self.values)
+        return self.show != "all" or bool(self.values) or self.reason is not None
 
     def query(self) -> dict[str, str]:
         """The filters as the query of a page's address."""
         query = {f"value:{name}": value for name, value in self.values.items()}
+        if self.reason is not None:
+            query = {"reason": self.reason, **query}
         return query if self.show == "all" else {"show": self.show, **query}
 
 
@@ -99,7 +115,12 @@ def read_filters(args: MultiDict[str, str], spec: BatchSpec) -> Filters:
         for item in spec.parameters
         if args.get(f"value:{item.name}")
     }
-    return Filters(show=show if show in dict(SHOWS) else "all", values=values)
+    reason = args.get("reason", "")
+    return Filters(
+        show=show if show in dict(SHOWS) else "all",
+        values=values,
+        reason=reason if _DIGEST.fullmatch(reason) else None,
+    )
 
 
 def tile_of(view: VariantView, kinds: Mapping[str, str]) -> Tile:

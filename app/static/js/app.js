@@ -1,5 +1,6 @@
 // Starts every module; each one does nothing on pages without its elements.
 import { startDropzones } from "./dropzone.js";
+import { startExport } from "./export.js";
 import { startGallery } from "./gallery.js";
 import { startLive } from "./live.js";
 import { startPromptTools } from "./prompt.js";
@@ -10,3 +11,4 @@ startLive();
 startPromptTools();
 startDropzones();
 startGallery();
+startExport();

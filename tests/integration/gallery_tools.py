@@ -1,0 +1,104 @@
+"""A batch whose variants are rendered, for tests of what people do with them; no GPU needed."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from PIL import Image
+
+from app.db import Database
+from app.models import Batch, RenderJob, Variant
+from app.services import expanding, leases
+from app.services.leases import NewUsage
+from app.storage import Storage
+from tests.factories import make_artifact_files
+from tests.integration.test_web_campaigns import create_batch
+from tests.web import Browser
+
+OUT_OF_MEMORY = "The worker ran out of GPU memory."
+
+
+def video_of(ordinal: int) -> bytes:
+    """Bytes that stand for the video of a variant, other ones for each."""
+    return bytes([ordinal]) * (300_000 + ordinal)
+
+
+def launch(editor: Browser, **form: object) -> UUID:
+    """A launched batch of six variants, none of them rendered."""
+    path = create_batch(editor, **form)
+    editor.get(path)
+    editor.post(f"{path}/launch")
+    return UUID(path.rpartition("/")[2])
+
+
+def render(
+    database: Database,
+    storage: Storage,
+    folder: Path,
+    batch_id: UUID,
+    *,
+    is_good: Callable[[int], bool] = lambda ordinal: True,
+) -> list[UUID]:
+    """End every job of the batch; returns the ids of its variants in order."""
+    with database.system_scope() as session:
+        while expanding.expand_chunk(session, batch_id):
+            pass
+    with database.system_scope() as session:
+        while group := leases.claim(session, worker="worker"):
+            for job in group.jobs:
+                ordinal = session.get_one(Variant, job.variant_id).ordinal
+                if is_good(ordinal):
+                    _finish(session, storage, folder, job.job_id, group.token, ordinal)
+                else:
+                    leases.finish_failed(
+                        session,
+                        job_id=job.job_id,
+                        token=group.token,
+                        code="out_of_memory",
+                        message=OUT_OF_MEMORY,
+                        is_retryable=False,
+                    )
+    with database.system_scope() as session:
+        found = session.query(Variant).filter_by(batch_id=batch_id).order_by(Variant.ordinal)
+        return [variant.id for variant in found]
+
+
+def batch_of(database: Database, variant_id: UUID) -> Batch:
+    with database.system_scope() as session:
+        return session.get_one(Batch, session.get_one(Variant, variant_id).batch_id)
+
+
+def job_states(database: Database, batch_id: UUID) -> list[str]:
+    with database.system_scope() as session:
+        return sorted(job.state for job in session.query(RenderJob).filter_by(batch_id=batch_id))
+
+
+def _finish(
+    session: object, storage: Storage, folder: Path, job_id: UUID, token: int, ordinal: int
+) -> None:
+    content = video_of(ordinal)
+    key = f"media/{zlib.crc32(content):08x}"
+    picture = io.BytesIO()
+    Image.new("RGB", (224, 128), (40 * ordinal % 256, 90, 160)).save(picture, "WEBP")
+    for suffix, data in (("mp4", content), ("webp", picture.getvalue()), ("anim.webp", b"RIFF")):
+        file = folder / f"{ordinal}.{suffix}"
+        file.write_bytes(data)
+        storage.put_file(f"{key}.{suffix}", file, media_type="application/octet-stream")
+    artifact = make_artifact_files(
+        storage_key=f"{key}.mp4",
+        poster_key=f"{key}.webp",
+        preview_key=f"{key}.anim.webp",
+        size_bytes=len(content),
+    )
+    usage = NewUsage(units=60.0, render_s=2.0)
+    assert leases.finish_succeeded(
+        session,  # type: ignore[arg-type]
+        job_id=job_id,
+        token=token,
+        artifact=artifact,
+        usage=usage,
+    )
