@@ -103,7 +103,12 @@ class _FastBlock:
         self._rotation = _Memo(self._rotation_tables)
 
     def forget(self) -> None:
-        """Drop the keys and values of a run's prompts."""
+        """Drop the keys and values of a run's prompts.
+
+        They are not kept for other edges: of the built-in model they take 6 % of one forward to
+        compute, once for the two dozen or more of an edge, and 0.5 MB a prompt to keep; and most
+        edges have a prompt of their own. A timestep's modulation takes 0.06 %.
+        """
         self._text.clear()
 
     def __call__(

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from diffusers import UniPCMultistepScheduler, WanImageToVideoPipeline, WanPipeline
-from numpy.typing import NDArray
+from diffusers import UniPCMultistepScheduler, WanPipeline
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
@@ -30,6 +29,7 @@ from engine.types import (
     Progress,
 )
 from tests.checkpoints import write_checkpoint
+from tests.unit.engine.plain import render_plainly
 
 MakeRequest = Callable[..., GenerationRequest]
 
@@ -53,30 +53,6 @@ def _render(engine: Engine, request: GenerationRequest) -> GenerationResult:
     return outcome
 
 
-def _plain(folder: Path, request: GenerationRequest) -> NDArray[np.uint8]:
-    """The same request through diffusers alone, from prompt to pictures."""
-    settings = request.settings
-    arguments: dict[str, Any] = {
-        "prompt": request.prompt,
-        "negative_prompt": request.negative_prompt,
-        "height": settings.height,
-        "width": settings.width,
-        "num_frames": settings.num_frames,
-        "num_inference_steps": settings.num_inference_steps,
-        "guidance_scale": settings.guidance_scale,
-        "max_sequence_length": 64,
-        "generator": torch.Generator("cpu").manual_seed(request.seed),
-        "output_type": "pil",
-    }
-    pipeline_class = WanPipeline
-    if request.references:
-        pipeline_class = WanImageToVideoPipeline
-        arguments["image"] = Image.open(request.references[0])
-    pipeline = pipeline_class.from_pretrained(folder, dtype=torch.float32)
-    pipeline.set_progress_bar_config(disable=True)
-    return np.stack([np.asarray(picture) for picture in pipeline(**arguments).frames[0]])
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -93,7 +69,7 @@ def test_exact_is_bit_equal_to_plain_diffusers(
 ) -> None:
     request = make_request(**changes)
     frames = _render(engine, request).frames
-    expected = _plain(model_dir / "tiny", request)
+    expected = render_plainly(model_dir / "tiny", request)
     assert frames.dtype == np.uint8
     assert frames.std() > 1
     np.testing.assert_array_equal(frames, expected)
@@ -103,7 +79,7 @@ def test_image_to_video_is_bit_equal_to_plain_diffusers(
     engine: Engine, model_dir: Path, make_request: MakeRequest, reference_image: Path
 ) -> None:
     request = make_request(task=GenerationTask.I2V, references=(reference_image,))
-    expected = _plain(model_dir / "tiny", request)
+    expected = render_plainly(model_dir / "tiny", request)
     np.testing.assert_array_equal(_render(engine, request).frames, expected)
 
 
@@ -120,7 +96,7 @@ def test_a_multistep_solver_is_bit_equal_to_plain_diffusers(
     requests = [make_request(num_inference_steps=4, seed=seed) for seed in (1, 2)]
     for request in requests:
         result = _render(engine, request)
-        np.testing.assert_array_equal(result.frames, _plain(tmp_path / "tiny", request))
+        np.testing.assert_array_equal(result.frames, render_plainly(tmp_path / "tiny", request))
         assert result.provenance["solver"] == "UniPCMultistepScheduler"
 
 
