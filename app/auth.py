@@ -1,4 +1,4 @@
-"""Who is behind a request: the session cookie, sign-in and sign-out."""
+"""Who is behind a request: the session cookie, sign-in and sign-out; for the API its key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from flask import g, session
 from sqlalchemy.orm import Session
 
 from app.access import Actor
-from app.services import workspaces
+from app.errors import Unauthenticated
+from app.services import api_keys, workspaces
 
 _USER = "user_id"
 _VERSION = "session_version"
@@ -35,6 +36,17 @@ def find_current_actor(database_session: Session) -> Actor | None:
         g.actor = _read_actor(database_session)
     actor: Actor | None = g.actor
     return actor
+
+
+def actor_of_key(database_session: Session, authorization: str) -> Actor:
+    """The actor of an `Authorization: Bearer …` header (system session); cookies count nothing."""
+    scheme, _, secret = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise Unauthenticated("Send your API key in the header “Authorization: Bearer adl_…”.")
+    key = api_keys.find_api_key(database_session, secret.strip())
+    if key is None:
+        raise Unauthenticated("This API key is wrong, expired or revoked.")
+    return api_keys.actor_of_key(key)
 
 
 def _read_actor(database_session: Session) -> Actor | None:

@@ -37,6 +37,7 @@ VARIABLES: dict[str, str] = {
     "ADLOOM_LEASE_S": "seconds after which the work of a silent worker is given to another",
     "ADLOOM_JOB_DEADLINE_S": "seconds that one render may take before it counts as hung",
     "ADLOOM_CLAIM_LIMIT": "most jobs that a render worker takes at once",
+    "ADLOOM_API_REQUESTS_PER_MINUTE": "requests that one API key may make in a minute",
     "WEBHOOK_ALLOWED_NETWORKS": "private networks that webhooks may reach, as 10.1.0.0/16,…; "
     "empty (all refused) wherever people who are not trusted have a workspace",
 }
@@ -86,6 +87,7 @@ class Config:
     secure_cookies: bool = False
     log_level: str = "INFO"
     workers: WorkerSettings = WorkerSettings()
+    api_requests_per_minute: int = 600
     webhook_allowed_networks: tuple[IPNetwork, ...] = ()
 
     @classmethod
@@ -110,6 +112,9 @@ class Config:
             secure_cookies=env.get("ADLOOM_SECURE_COOKIES", "0") == "1",
             log_level=env.get("ADLOOM_LOG_LEVEL", "INFO").upper(),
             workers=_worker_settings(env),
+            api_requests_per_minute=math.ceil(
+                _positive(env, "ADLOOM_API_REQUESTS_PER_MINUTE", cls.api_requests_per_minute)
+            ),
             webhook_allowed_networks=_networks(env, "WEBHOOK_ALLOWED_NETWORKS"),
         )
 

@@ -7,6 +7,7 @@ AppError
 ├── Forbidden               403
 ├── NotFound                404
 ├── Conflict                409  the object is in another state than the action needs
+├── TooManyRequests         429  wait; the answer says how long
 ├── ConfigurationError      500  a setting is missing or wrong; names the variable
 ├── StorageError            503
 │   └── StorageFull         507
@@ -68,6 +69,13 @@ class Conflict(AppError):
 
     status = 409
     code = "conflict"
+
+
+class TooManyRequests(AppError):
+    """As many requests were made as may be made in this time."""
+
+    status = 429
+    code = "rate_limited"
 
 
 class ConfigurationError(AppError):

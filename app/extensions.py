@@ -1,4 +1,4 @@
-"""What every request can reach: settings, database, artifact store and sign-in brake of an app."""
+"""What every request can reach: settings, database, artifact store and brakes of an app."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from flask import current_app
 
 from app.config import Config
 from app.db import Database
+from app.services.rate_limits import RateLimiter
 from app.storage import Storage
 from app.throttle import LoginThrottle
 
@@ -20,6 +21,7 @@ class Extensions:
     database: Database
     storage: Storage
     login_throttle: LoginThrottle
+    rate_limiter: RateLimiter
 
 
 def extensions() -> Extensions:

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 from flask import Flask
 from flask_wtf import CSRFProtect
 
-from app.api import health
+from app.api import health, v1
 from app.config import Config
 from app.db import Database
 from app.extensions import KEY, Extensions
 from app.paths import STATIC, TEMPLATES
+from app.services.rate_limits import RateLimiter
 from app.storage import storage_from_url
 from app.throttle import LoginThrottle
 from app.web import (
@@ -52,19 +53,21 @@ def create_app(config: Config | None = None) -> Flask:
         database=Database(config),
         storage=storage_from_url(config),
         login_throttle=LoginThrottle(),
+        rate_limiter=RateLimiter(config.redis_url, limit=config.api_requests_per_minute),
     )
     request_log.register(app, level=config.log_level)
     security.register(app, config)
     assets.register(app)
     formatting.register(app)
     errors.register(app)
-    CSRFProtect(app)
+    csrf = CSRFProtect(app)
     for module in (
         *(health, login, campaigns, previews, uploads, batches, variants, media),
         exports,
         webhooks,
     ):
         app.register_blueprint(module.blueprint)
+    app.register_blueprint(v1.make_blueprint(csrf))
     return app
 
 

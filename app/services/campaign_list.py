@@ -71,6 +71,21 @@ def list_campaigns(
     ]
 
 
+def list_newest(
+    session: Session, actor: Actor, *, limit: int, before: UUID | None = None
+) -> list[Campaign]:
+    """The newest campaigns first; `before` is the last id of the page before (ids are in time)."""
+    require(actor, Action.VIEW)
+    query = select(Campaign).where(
+        Campaign.workspace_id == actor.workspace_id,
+        Campaign.is_hidden.is_(False),
+        Campaign.archived_at.is_(None),
+    )
+    if before is not None:
+        query = query.where(Campaign.id < before)
+    return list(session.scalars(query.order_by(Campaign.id.desc()).limit(limit)))
+
+
 def _batches(session: Session, ids: list[UUID]) -> dict[UUID, tuple[int, int]]:
     """Number of batches, and variants of those that were launched, by campaign."""
     launched = Batch.state != BatchState.PREVIEWING

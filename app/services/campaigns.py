@@ -145,6 +145,23 @@ def save_prompt_template(
     return template
 
 
+def list_prompt_templates(
+    session: Session,
+    actor: Actor,
+    campaign_id: UUID,
+    *,
+    limit: int,
+    before_version: int | None = None,
+) -> list[PromptTemplate]:
+    """Versions of a campaign's prompt, the newest first."""
+    require(actor, Action.VIEW)
+    get_in_workspace(session, actor, Campaign, campaign_id)
+    query = select(PromptTemplate).where(PromptTemplate.campaign_id == campaign_id)
+    if before_version is not None:
+        query = query.where(PromptTemplate.version < before_version)
+    return list(session.scalars(query.order_by(PromptTemplate.version.desc()).limit(limit)))
+
+
 def set_parameters(
     session: Session, actor: Actor, campaign_id: UUID, parameters: Sequence[ParameterInput]
 ) -> list[Parameter]:

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from app.access import Actor
 from app.errors import NotFound
-from app.models import Artifact, Batch, Campaign, Upload, Variant
+from app.models import Artifact, Batch, Campaign, Quote, Upload, Variant
 
-Scoped = TypeVar("Scoped", Artifact, Batch, Campaign, Upload, Variant)
+Scoped = TypeVar("Scoped", Artifact, Batch, Campaign, Quote, Upload, Variant)
 
 
 def get_in_workspace(session: Session, actor: Actor, model: type[Scoped], row_id: UUID) -> Scoped:

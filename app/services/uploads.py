@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import Conflict, InvalidInput, LimitExceeded
-from app.models import Batch, Upload
+from app.models import Batch, Campaign, Upload
 from app.services.campaigns import CampaignDetails, get_campaign
 from app.services.prompts import optional_names
 from app.services.scoping import get_in_workspace
@@ -59,6 +59,7 @@ __all__ = [
     "get_upload",
     "list_questions",
     "list_repairs",
+    "list_uploads",
     "map_columns",
     "read_rows",
     "receive",
@@ -237,6 +238,18 @@ def answer_questions(
 def get_upload(session: Session, actor: Actor, upload_id: UUID) -> Upload:
     require(actor, Action.VIEW)
     return get_in_workspace(session, actor, Upload, upload_id)
+
+
+def list_uploads(
+    session: Session, actor: Actor, campaign_id: UUID, *, limit: int, before: UUID | None = None
+) -> list[Upload]:
+    """The newest uploads of a campaign first; `before` is the last id of the page before."""
+    require(actor, Action.VIEW)
+    get_in_workspace(session, actor, Campaign, campaign_id)
+    query = select(Upload).where(Upload.campaign_id == campaign_id)
+    if before is not None:
+        query = query.where(Upload.id < before)
+    return list(session.scalars(query.order_by(Upload.id.desc()).limit(limit)))
 
 
 def _finish(steps: Iterator[Reading | Upload]) -> Upload:

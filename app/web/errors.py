@@ -1,4 +1,4 @@
-"""Error pages: what went wrong, in a sentence, and the way on."""
+"""Error pages, or problems for the API: what went wrong, in a sentence, and the way on."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 from werkzeug.exceptions import HTTPException, SecurityError
 
 from app.errors import AppError
+from app.problems import problem_or
 from app.web.scope import is_htmx, page
 
 LOG = logging.getLogger("app.errors")
@@ -88,8 +89,8 @@ def _unexpected(error: Exception) -> Response:
 
 
 def register(app: Flask) -> None:
-    app.register_error_handler(AppError, _app_error)
+    app.register_error_handler(AppError, problem_or(_app_error))
     app.register_error_handler(CSRFError, _csrf_error)
-    app.register_error_handler(HTTPException, _http_error)
-    app.register_error_handler(OperationalError, _database_error)
-    app.register_error_handler(Exception, _unexpected)
+    app.register_error_handler(HTTPException, problem_or(_http_error))
+    app.register_error_handler(OperationalError, problem_or(_database_error))
+    app.register_error_handler(Exception, problem_or(_unexpected))
