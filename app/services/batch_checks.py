@@ -21,7 +21,7 @@ from engine.types import GenerationRequest
 def check_placeholders(template: PromptTemplate, spec: BatchSpec) -> None:
     """Raise InvalidInput for a placeholder that needs a value and is given none."""
     given = {item.name for item in spec.parameters if item.values or item.column}
-    for text in (template.text, template.negative_text):
+    for text in spec.choose_prompts(template.text, template.negative_text):
         if not text.strip():
             continue
         for placeholder in parse_prompt(text).placeholders:

@@ -88,9 +88,8 @@ def open_source(
     """Find what a batch reads; InvalidInput or EngineError where it cannot be used."""
     template = session.get_one(PromptTemplate, prompt_template_id)
     weights = registry.weights_fingerprint(spec.settings.model_id)
-    factory = VariantFactory(
-        spec, text=template.text, negative_text=template.negative_text, weights=weights
-    )
+    text, negative_text = spec.choose_prompts(template.text, template.negative_text)
+    factory = VariantFactory(spec, text=text, negative_text=negative_text, weights=weights)
     if upload_id is None:
         return Source(spec=spec, weights=weights, factory=factory, read_rows=None)
     upload = session.get_one(Upload, upload_id)

@@ -53,6 +53,14 @@ class SpecSettings(_Frozen):
         return RenderSettings(**dict(self))
 
 
+class VariantOrigin(_Frozen):
+    """The variant that a batch of one renders again, with what its row is known by."""
+
+    variant_id: str
+    row_id: str | None = None
+    passthrough: dict[str, str] = Field(default_factory=dict)
+
+
 class BatchSpec(_Frozen):
     """Everything that decides what a batch expands into, except the prompt and the upload.
 
@@ -75,6 +83,10 @@ class BatchSpec(_Frozen):
     row_count: int | None = Field(default=None, ge=0)
     # The caller's own names and numbers, handed back with every event about the batch.
     passthrough: dict[str, str] = Field(default_factory=dict)
+    # Prompts of this batch alone, in place of the campaign's.
+    prompt: str | None = None
+    negative_prompt: str = ""
+    origin: VariantOrigin | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -92,6 +104,10 @@ class BatchSpec(_Frozen):
     def to_json(self) -> dict[str, Any]:
         """What is stored; `BatchSpec.model_validate` reads it."""
         return self.model_dump(mode="json")
+
+    def choose_prompts(self, text: str, negative_text: str) -> tuple[str, str]:
+        """The batch's own prompt and negative prompt, or else the campaign's, as given."""
+        return (text, negative_text) if self.prompt is None else (self.prompt, self.negative_prompt)
 
     @property
     def typed_values(self) -> dict[str, tuple[str, ...]]:

@@ -89,11 +89,13 @@ class VariantFactory:
         negative_prompt = negative.render(values).text if negative else ""
         settings = self._settings_for(values)
         seed = self._seed(combination, take)
+        # What is rendered again goes by the row that it came from.
+        row = self._spec.origin or combination
         return VariantDraft(
             ordinal=ordinal,
             values=values,
-            passthrough=dict(combination.passthrough),
-            row_id=combination.row_id,
+            passthrough=dict(row.passthrough),
+            row_id=row.row_id,
             prompt=rendered.text,
             negative_prompt=negative_prompt,
             slots=self._slots(rendered),

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint, redirect, request, url_for
+from flask import Blueprint, Response, redirect, request, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
 from app.access import Actor
 from app.errors import InvalidInput
 from app.models import ReviewState
-from app.services import batches, reviews
+from app.services import batches, rerenders, reviews
 from app.services.batches import VariantView
 from app.web.facts import provenance_facts, settings_facts, variant_facts
 from app.web.media import download_url, media_url
 from app.web.prompt_parts import from_stored
-from app.web.scope import is_htmx, page, signed_in
+from app.web.scope import is_htmx, page, signed_in, start_over
 from app.web.sharing import lineage, work_facts
 from app.web.tiles import kinds_of, spec_of, tile_of
 
@@ -27,25 +27,7 @@ blueprint = Blueprint("variants", __name__, url_prefix="/variants")
 @blueprint.get("/<uuid:variant_id>")
 @signed_in
 def show(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
-    view = batches.get_variant(session, actor, variant_id)
-    variant, artifact = view.variant, view.artifact
-    context = _context(session, actor, view)
-    names = [chip.name for chip in context["tile"].chips]
-    return page(
-        "variants/show.html",
-        negative_prompt=variant.negative_prompt,
-        fact_groups=[
-            ("Values", variant_facts(variant, names)),
-            ("Settings", settings_facts(variant.settings, seed=variant.seed)),
-            (
-                "How it was made",
-                [*provenance_facts(artifact), *work_facts(artifact)] if artifact else [],
-            ),
-        ],
-        lineage=lineage(artifact) if artifact else [],
-        num_steps=variant.settings["num_inference_steps"],
-        **context,
-    )
+    return _variant_page(session, actor, variant_id)
 
 
 @blueprint.get("/<uuid:variant_id>/lightbox")
@@ -53,6 +35,28 @@ def show(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValu
 def lightbox(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
     view = batches.get_variant(session, actor, variant_id)
     return page("partials/lightbox.html", **_context(session, actor, view))
+
+
+@blueprint.post("/<uuid:variant_id>/rerender")
+@signed_in
+def rerender(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
+    """Quote the variant once more with what was changed; the quote's page launches it."""
+    view = batches.get_variant(session, actor, variant_id)
+    typed = {name: request.form.get(name, "").strip() for name in ("prompt", "seed")}
+    try:
+        if "new_seed" in request.form:
+            seed = rerenders.new_seed(view.variant.seed)
+        elif typed["seed"].isdecimal():
+            seed = int(typed["seed"])
+        else:
+            raise InvalidInput("The seed: enter a whole number.", field="seed")
+        batch = rerenders.create_rerender(
+            session, actor, variant_id, prompt=typed["prompt"], seed=seed
+        )
+    except InvalidInput as error:
+        start_over(session, actor)
+        return _variant_page(session, actor, variant_id, typed=typed, error=error)
+    return redirect(url_for("batches.show", batch_id=batch.id))
 
 
 @blueprint.post("/<uuid:variant_id>/review")
@@ -72,6 +76,40 @@ def review(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnVa
     return page("partials/reviewed.html", is_out_of_band=True, **_context(session, actor, view))
 
 
+def _variant_page(
+    session: Session,
+    actor: Actor,
+    variant_id: UUID,
+    *,
+    typed: dict[str, str] | None = None,
+    error: InvalidInput | None = None,
+) -> Response:
+    """The variant with its lineage; with what was typed where it could not be used."""
+    view = batches.get_variant(session, actor, variant_id)
+    variant, artifact = view.variant, view.artifact
+    context = _context(session, actor, view)
+    names = [chip.name for chip in context["tile"].chips]
+    return page(
+        "variants/show.html",
+        status=error.status if error else 200,
+        negative_prompt=variant.negative_prompt,
+        fact_groups=[
+            ("Values", variant_facts(variant, names)),
+            ("Settings", settings_facts(variant.settings, seed=variant.seed)),
+            (
+                "How it was made",
+                [*provenance_facts(artifact), *work_facts(artifact)] if artifact else [],
+            ),
+        ],
+        lineage=lineage(artifact) if artifact else [],
+        num_steps=variant.settings["num_inference_steps"],
+        origin=rerenders.find_origin(session, actor, context["batch"]),
+        rerenders=rerenders.list_rerenders(session, actor, variant),
+        **context | ({"typed": typed} if typed else {}),
+        errors={"seed" if error.field == "seed" else "prompt": error.message} if error else {},
+    )
+
+
 def _context(session: Session, actor: Actor, view: VariantView) -> dict[str, Any]:
     variant, artifact = view.variant, view.artifact
     batch = batches.get_batch(session, actor, variant.batch_id)
@@ -82,6 +120,8 @@ def _context(session: Session, actor: Actor, view: VariantView) -> dict[str, Any
         "batch": batch,
         "tile": tile,
         "prompt_parts": from_stored(variant.prompt, variant.slots),
+        "typed": {"prompt": variant.prompt, "seed": str(variant.seed)},
+        "review_reason": view.review.reason if view.review else "",
         "video_url": None if is_image else url,
         "image_url": url if is_image else None,
         "media_type": artifact.media_type if artifact else None,
