@@ -27,6 +27,7 @@ from app.web import (
     media,
     previews,
     request_log,
+    reviewing,
     security,
     uploads,
     variants,
@@ -64,6 +65,7 @@ def create_app(config: Config | None = None) -> Flask:
     for module in (
         *(health, login, campaigns, previews, uploads, batches, variants, media),
         exports,
+        reviewing,
         webhooks,
     ):
         app.register_blueprint(module.blueprint)

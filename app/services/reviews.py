@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
 from app.models import Batch, Review, ReviewState, Variant
 from app.services.outbox_batches import emit_reviewed, is_reviewed
+from app.services.variant_views import FINISHED, VariantFilter, list_variant_ids
 
 MAX_REASON_LENGTH: Final = 2_000
 MAX_VARIANTS: Final = 5_000
@@ -61,6 +63,25 @@ def set_review(
     for batch_id in still_open:
         if is_reviewed(session, batch_id):
             emit_reviewed(session, batch_id)
+    return len(ids)
+
+
+def review_matching(
+    session: Session,
+    actor: Actor,
+    batch_id: UUID,
+    wanted: VariantFilter,
+    *,
+    state: ReviewState,
+    reason: str = "",
+) -> int:
+    """Give all finished variants that the filter means the same review; returns their number."""
+    require(actor, Action.REVIEW)
+    ids = list_variant_ids(session, actor, batch_id, replace(wanted, states=FINISHED))
+    if not ids:
+        raise InvalidInput("None of these variants is finished, so there is nothing to review.")
+    for start in range(0, len(ids), MAX_VARIANTS):
+        set_review(session, actor, ids[start : start + MAX_VARIANTS], state, reason)
     return len(ids)
 
 

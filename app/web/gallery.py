@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from flask import url_for
@@ -10,7 +11,7 @@ from werkzeug.datastructures import MultiDict
 
 from app.access import Actor
 from app.models import Batch, BatchState
-from app.services.variant_views import find_variants
+from app.services.variant_views import FINISHED, count_variants, find_variants
 from app.web.tiles import (
     BLOCK_SIZE,
     MAX_FILTER_VALUES,
@@ -57,10 +58,17 @@ def gallery_context(
             for item in spec.parameters
             if len(item.values) != 1 and len(item.values) <= MAX_FILTER_VALUES
         ],
+        # Variants that can be reviewed and taken home; counted for the whole page alone.
+        "shown_count": _shown_count(session, actor, batch, filters) if after < 0 else 0,
         "block_etag": block_etag(tiles, is_pending, next_after),
         "block_url": _block_url(batch, filters, after),
         "next_url": None if next_after is None else _block_url(batch, filters, next_after),
     }
+
+
+def _shown_count(session: Session, actor: Actor, batch: Batch, filters: Filters) -> int:
+    wanted = replace(filters.wanted, states=FINISHED)
+    return count_variants(session, actor, batch.id, wanted)
 
 
 def _next_after(batch: Batch, filters: Filters, after: int, ordinals: list[int]) -> int | None:

@@ -12,6 +12,7 @@ from app.models import Batch, BatchState, JobState
 from app.services import batches
 from app.services.batches import Progress
 from app.services.completion import WAITING_STATES
+from app.web.advice import advice_for
 from app.web.formatting import duration
 
 # In the order of the bar; states without a colour of their own share one.
@@ -68,7 +69,8 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         "took": duration(took_s),
         "per_variant": _per_variant(took_s, progress.counts.get(JobState.SUCCEEDED, 0)),
     }
-    return {**shown, "progress_etag": _etag(batch.state, batch.failure, shown)}
+    etag = _etag(batch.state, batch.failure, shown)
+    return {**shown, "advice_for": advice_for, "progress_etag": etag}
 
 
 def _work(progress: Progress) -> dict[str, float]:

@@ -36,9 +36,16 @@ class Selection:
 
 
 def read_selection(args: MultiDict[str, str], batch: Batch) -> Selection:
-    """The selection of an address or a form; InvalidInput for an id that is none."""
+    """The selection of an address or a form; InvalidInput for an id that is none.
+
+    `scope=all` means everything that the filter shows, whatever is ticked.
+    """
     try:
-        ids = [UUID(text) for text in dict.fromkeys(args.getlist("variant"))]
+        ids = (
+            []
+            if args.get("scope") == "all"
+            else [*map(UUID, dict.fromkeys(args.getlist("variant")))]
+        )
     except ValueError:
         raise InvalidInput("This is not the id of a variant.", field="variant") from None
     return Selection(ids=ids, filters=read_filters(args, spec_of(batch)))

@@ -76,7 +76,7 @@ class Filters:
 
     show: str = "all"
     values: Mapping[str, str] = field(default_factory=dict)
-    reason: str | None = None
+    error: str | None = None
 
     @property
     def wanted(self) -> VariantFilter:
@@ -84,18 +84,18 @@ class Filters:
             states=_STATES.get(self.show, ()),
             review=_REVIEWS.get(self.show),
             values=self.values,
-            error_digest=self.reason,
+            error_digest=self.error,
         )
 
     @property
     def is_narrow(self) -> bool:
-        return self.show != "all" or bool(self.values) or self.reason is not None
+        return self.show != "all" or bool(self.values) or self.error is not None
 
     def query(self) -> dict[str, str]:
         """The filters as the query of a page's address."""
         query = {f"value:{name}": value for name, value in self.values.items()}
-        if self.reason is not None:
-            query = {"reason": self.reason, **query}
+        if self.error is not None:
+            query = {"error": self.error, **query}
         return query if self.show == "all" else {"show": self.show, **query}
 
 
@@ -115,11 +115,11 @@ def read_filters(args: MultiDict[str, str], spec: BatchSpec) -> Filters:
         for item in spec.parameters
         if args.get(f"value:{item.name}")
     }
-    reason = args.get("reason", "")
+    error = args.get("error", "")
     return Filters(
         show=show if show in dict(SHOWS) else "all",
         values=values,
-        reason=reason if _DIGEST.fullmatch(reason) else None,
+        error=error if _DIGEST.fullmatch(error) else None,
     )
 
 

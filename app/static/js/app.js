@@ -1,9 +1,11 @@
 // Starts every module; each one does nothing on pages without its elements.
+import { startCompare } from "./compare.js";
 import { startDropzones } from "./dropzone.js";
 import { startExport } from "./export.js";
 import { startGallery } from "./gallery.js";
 import { startLive } from "./live.js";
 import { startPromptTools } from "./prompt.js";
+import { startSelection } from "./selection.js";
 import { startTheme } from "./theme.js";
 
 startTheme();
@@ -12,3 +14,5 @@ startPromptTools();
 startDropzones();
 startGallery();
 startExport();
+startSelection();
+startCompare();

@@ -1,5 +1,7 @@
 // The gallery: play on hover, the lightbox, and its keys.
 
+import { toggleTick } from "./selection.js";
+
 const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 export function startGallery() {
@@ -22,6 +24,11 @@ export function startGallery() {
   });
   lightbox.addEventListener("close", () => returnFocus(lightbox));
   document.addEventListener("keydown", (event) => onKey(event, lightbox));
+  const help = document.querySelector("[data-keys-help]");
+  if (help) {
+    help.hidden = false;
+    help.addEventListener("click", showKeys);
+  }
 }
 
 function play(media) {
@@ -68,18 +75,61 @@ function returnFocus(lightbox) {
   document.getElementById(lightbox.dataset.tile)?.querySelector("[data-lightbox]")?.focus();
 }
 
+const STEPS = { ArrowRight: 1, ArrowDown: 1, j: 1, ArrowLeft: -1, ArrowUp: -1, k: -1 };
+
 function onKey(event, lightbox) {
-  const isTyping = event.target.closest("input, textarea, select");
-  if (!lightbox.open || isTyping || event.metaKey || event.ctrlKey || event.altKey) return;
-  const steps = { ArrowRight: 1, ArrowDown: 1, j: 1, ArrowLeft: -1, ArrowUp: -1, k: -1 };
-  if (event.key in steps) {
+  const isTyping = event.target.closest("input:not([type=checkbox]), textarea, select");
+  if (isTyping || event.metaKey || event.ctrlKey || event.altKey) return;
+  if (event.key === "?") {
     event.preventDefault();
-    move(lightbox, steps[event.key]);
+    showKeys();
     return;
   }
-  const button = lightbox.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
-  if (button) {
-    event.preventDefault();
-    button.click();
+  if (document.querySelector("dialog[open]:not(#lightbox)")) return;
+  if (lightbox.open ? onLightboxKey(event, lightbox) : onGridKey(event)) event.preventDefault();
+}
+
+function showKeys() {
+  const help = document.getElementById("keys");
+  if (help && !help.open) help.showModal();
+}
+
+function onLightboxKey(event, lightbox) {
+  if (event.key in STEPS) {
+    move(lightbox, STEPS[event.key]);
+    return true;
   }
+  if (event.key === " " && !event.target.closest("button, a, summary, video")) {
+    const video = lightbox.querySelector("video");
+    if (video?.paused) video.play().catch(() => {});
+    else video?.pause();
+    return true;
+  }
+  const button = lightbox.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+  button?.click();
+  return Boolean(button);
+}
+
+// In the grid the keys act on the tile that has the focus; j and k give it.
+function onGridKey(event) {
+  const all = links();
+  const tile = event.target.closest("[data-version]");
+  if (event.key === "j" || event.key === "k") {
+    const at = all.findIndex((link) => link.closest("[data-version]") === tile);
+    const next = at < 0 ? all[0] : all[at + STEPS[event.key]];
+    next?.focus();
+    return Boolean(next);
+  }
+  if (!tile) return false;
+  if (event.key === " " && !event.target.matches("input")) {
+    toggleTick(tile);
+    return true;
+  }
+  const state = { a: "approved", r: "rejected" }[event.key];
+  if (!state || !tile.dataset.review) return false;
+  const next = tile.classList.contains(`is-${state}`) ? "pending" : state;
+  window.htmx
+    .ajax("POST", tile.dataset.review, { values: { state: next }, swap: "none" })
+    .then(() => document.getElementById(tile.id)?.querySelector("[data-lightbox]")?.focus());
+  return true;
 }
