@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,12 +21,17 @@ from typing import Any
 
 import torch
 
-from bench.campaign.families import BASES, MODEL_ID, PARAMETERS, Family
-from bench.campaign.measure import exact_clips, measure_quality, measure_speed
+from bench.campaign.choice import best_settings
+from bench.campaign.families import MODEL_ID, Family
+from bench.campaign.measure import exact_clips, measure_quality, measure_setting, measure_speed
+from bench.campaign.plain import Side
 from bench.campaign.report import write_report
-from bench.campaign.sides import Bench, Side
+from bench.campaign.schedule import Schedule, full_schedule, quick_schedule
+from bench.campaign.sheet import write_sheet
+from bench.campaign.sides import Bench
 from engine.registry import checkpoint_folder, default_settings, weights_fingerprint
 from engine.tiny.classifier import Judge, load_judge
+from engine.types import QualityProfile
 
 ROOT = Path(__file__).parents[2]
 # Speed of an engine whose renders are wrong says nothing.
@@ -35,13 +40,6 @@ TESTS = (
     "tests/unit/engine/test_tree_runner.py",
     "tests/unit/engine/test_fast_math.py",
 )
-# A plain loop takes as long for each variant; three of them tell.
-LOOP_VARIANTS = 3
-# Where siblings share nothing but a batch, one batch tells what each of any number takes.
-BATCH_VARIANTS = 8
-LOOPS = ("plain loop", "Adloom exact")
-# Only these are measured at other sizes than the main one.
-CURVE = ("Adloom faithful", "Adloom consistent", "Adloom fast")
 
 
 def main() -> None:
@@ -50,32 +48,93 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     check_tests(options.work)
     cells = Cells(options.work, options)
-    bench, judge = Bench(), load_judge(checkpoint_folder(MODEL_ID) / "judge")
-    sides = bench.sides()
-    main_family, speed, quality = _families(quick=options.quick)
-    for side in sides:
-        if options.only and not any(part in side.name for part in options.only):
-            continue
-        for family in speed:
-            if family == main_family or side.name in CURVE:
-                cells.fill("speed", side, family, partial(_speed, options=options))
-        is_ours = side.name.startswith("Adloom")
-        for at, family in enumerate(quality):
-            # Peers are judged on one base and seed for each parameter, Adloom on all of them.
-            is_asked = is_ours or family.place == at // len(BASES) % len(BASES) or options.quick
-            if side.name != "plain loop" and "guard" not in side.name and is_asked:
-                cells.fill("quality", side, family, partial(_quality, bench, judge, cells))
-    header = {
-        "main": main_family.key,
-        "sides": [side.name for side in sides],
-        "facts": _facts(options, quality),
-    }
-    print(write_report(cells.values, header=header, folder=options.out))
+    bench = Bench()
+    if options.sheet:
+        profile = QualityProfile(options.sheet)
+        print(write_sheet(bench, options.images, work=cells.exact_folder, profile=profile))
+        return
+    run = Run(bench, cells, options)
+    header = {"main": run.schedule.main.key, "sides": run.measure(), "facts": run.facts()}
+    print(write_report(cells.values, header=header, folder=options.out, images=options.images))
+
+
+class Run:
+    """Fills the cells of one schedule."""
+
+    def __init__(self, bench: Bench, cells: Cells, options: argparse.Namespace) -> None:
+        self.schedule: Schedule = quick_schedule() if options.quick else full_schedule()
+        self._bench = bench
+        self._judge: Judge = load_judge(checkpoint_folder(MODEL_ID) / "judge")
+        self._cells = cells
+        self._options = options
+
+    def measure(self) -> list[str]:
+        """Measure what is asked for; the names of the sides in the order of the report.
+
+        Of each peer the best setting is measured in full: the fastest of the sweep that stays as
+        close to the exact renders as `faithful` promises.
+        """
+        baselines, profiles = self._bench.baselines(), self._bench.profiles()
+        for side in filter(self._is_asked, (*baselines, *profiles)):
+            self._fill_side(side)
+        peers = self.schedule.swept(self._bench.peers())
+        for side in filter(self._is_asked, peers):
+            self._cells.fill("sweep", side.name, self.schedule.sweep.key, partial(self._try, side))
+        names = best_settings(self._cells.values, peers, sweep=self.schedule.sweep.key)
+        chosen = [side for side in peers if side.name in names[: self.schedule.max_peers]]
+        for side in filter(self._is_asked, chosen):
+            self._fill_side(side)
+        return [side.name for side in (*baselines, *chosen, *profiles)]
+
+    def facts(self) -> dict[str, Any]:
+        """What the report says of the circumstances."""
+        settings = default_settings(MODEL_ID)
+        return {
+            "machine": f"{_processor()}, {self._options.threads} thread(s)",
+            "seconds": f"{self._options.clock} time; {self.schedule.words(self._options.runs)}",
+            "model": f"{MODEL_ID}, weights {weights_fingerprint(MODEL_ID)[:12]}",
+            "settings": f"{settings.width}x{settings.height}, {settings.num_frames} frames,"
+            f" {settings.num_inference_steps} steps, guidance {settings.guidance_scale:g}",
+            "quality": self.schedule.quality_words(),
+            "code": _code_hash("engine", "bench"),
+            "versions": ", ".join(_versions()),
+            "date": time.strftime("%Y-%m-%d"),
+        }
+
+    def _is_asked(self, side: Side) -> bool:
+        only = self._options.only
+        return not only or any(part in side.name for part in only)
+
+    def _fill_side(self, side: Side) -> None:
+        for family, runs in self.schedule.speed(side, runs=self._options.runs):
+            self._cells.fill(
+                "speed",
+                side.name,
+                family.key,
+                partial(
+                    measure_speed,
+                    side,
+                    self.schedule.timed(side, family),
+                    runs=runs,
+                    clock=self._options.clock,
+                ),
+            )
+        for family in self.schedule.quality_of(side):
+            self._cells.fill("quality", side.name, family.key, partial(self._judged, side, family))
+
+    def _judged(self, side: Side, family: Family) -> Any:
+        exact = exact_clips(self._bench.plain, family, self._cells.exact_folder)
+        return measure_quality(side, family, exact=exact, judge=self._judge)
+
+    def _try(self, side: Side) -> Any:
+        family = self.schedule.sweep
+        exact = exact_clips(self._bench.plain, family, self._cells.exact_folder)
+        return measure_setting(side, family, exact=exact, clock=self._options.clock)
 
 
 def check_tests(work: Path) -> None:
     """Refuse to measure an engine whose tests fail; the same code is not tested twice."""
-    passed = work / f"tests-passed-{_code_hash()}"
+    passed = work / f"tests-passed-{_code_hash('engine')}"
     if passed.exists():
         return
     print("Running the engine's tests first …", file=sys.stderr)
@@ -98,7 +157,7 @@ class Cells:
     """What was measured, by "kind|side|family", kept in a file after each cell."""
 
     def __init__(self, work: Path, options: argparse.Namespace) -> None:
-        key = f"{weights_fingerprint(MODEL_ID)[:12]}-{_code_hash()}"
+        key = f"{weights_fingerprint(MODEL_ID)[:12]}-{_code_hash('engine', 'bench')}"
         # Exact renders depend on the weights alone.
         self.exact_folder = work / weights_fingerprint(MODEL_ID)[:12]
         self._path = work / f"cells-{key}-{options.clock}-{options.threads}.json"
@@ -106,71 +165,22 @@ class Cells:
         if self._path.exists() and not options.fresh:
             self.values = json.loads(self._path.read_text(encoding="utf-8"))
 
-    def fill(self, kind: str, side: Side, family: Family, measure: Any) -> None:
+    def fill(self, kind: str, name: str, family: str, measure: Callable[[], Any]) -> None:
         """Measure a cell unless it is there; a way that refuses is noted with its reason."""
-        key = f"{kind}|{side.name}|{family.key}"
+        key = f"{kind}|{name}|{family}"
         if key in self.values:
             return
         began = time.perf_counter()
         try:
-            self.values[key] = measure(side, family)
+            self.values[key] = measure()
         except Exception as error:  # caches refuse models in many ways, and that is a result
-            if side.name.startswith(("plain", "Adloom")):
+            if name.startswith(("plain", "Adloom")):
                 raise
             reason = f"{type(error).__name__}: {error}"
             self.values[key] = {"refused": " ".join(reason.split())[:200]}
         print(f"{time.perf_counter() - began:7.1f} s  {key}", file=sys.stderr, flush=True)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(self.values), encoding="utf-8")
-
-
-def _speed(side: Side, family: Family, *, options: argparse.Namespace) -> dict[str, Any]:
-    if side.name in LOOPS:
-        family = Family(varying="geography", size=LOOP_VARIANTS)
-    elif not side.name.startswith("Adloom"):
-        family = Family(varying="three", size=min(BATCH_VARIANTS, family.size))
-    return measure_speed(side, family, runs=options.runs, clock=options.clock)
-
-
-def _quality(bench: Bench, judge: Judge, cells: Cells, side: Side, family: Family) -> Any:
-    exact = exact_clips(bench, family, cells.exact_folder)
-    return measure_quality(side, family, exact=exact, judge=judge)
-
-
-def _families(*, quick: bool) -> tuple[Family, list[Family], list[Family]]:
-    """The main family, the families for speed, and those for quality.
-
-    Bases go with seeds in pairs: three prompts, three seeds, and three times as few renders.
-    """
-    if quick:
-        main_family = Family(varying="three", size=8)
-        return main_family, [main_family], [Family(varying=n, size=4) for n in PARAMETERS[:2]]
-    main_family = Family(varying="three", size=24)
-    speed = [Family(varying="geography", size=24)]
-    speed += [Family(varying="three", size=size) for size in (1, 4, 24, 64)]
-    quality = [
-        Family(varying=varying, size=4, place=place)
-        for varying in (*PARAMETERS, "three")
-        for place in range(len(BASES))
-    ]
-    return main_family, speed, quality
-
-
-def _facts(options: argparse.Namespace, quality: list[Family]) -> dict[str, Any]:
-    settings = default_settings(MODEL_ID)
-    return {
-        "machine": f"{_processor()}, {options.threads} thread(s)",
-        "seconds": f"{options.clock} time, median of {options.runs} run(s)",
-        "model": f"{MODEL_ID}, weights {weights_fingerprint(MODEL_ID)[:12]}",
-        "settings": f"{settings.width}x{settings.height}, {settings.num_frames} frames,"
-        f" {settings.num_inference_steps} steps, guidance {settings.guidance_scale:g}",
-        "quality": f"{sum(family.size for family in quality)} variants of"
-        f" {len({family.place for family in quality})} prompt(s) and seed(s), each against its own"
-        " exact render; right: the judge reads the asked values (in exact renders)",
-        "code": _code_hash(),
-        "versions": ", ".join(_versions()),
-        "date": time.strftime("%Y-%m-%d"),
-    }
 
 
 def _versions() -> Iterator[str]:
@@ -191,9 +201,9 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _code_hash() -> str:
+def _code_hash(*folders: str) -> str:
     digest = hashlib.sha256()
-    for folder in ("engine", "bench"):
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if "tiny" not in path.parts:
                 digest.update(path.read_bytes())
@@ -202,9 +212,15 @@ def _code_hash() -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.campaign", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="8 variants, one prompt and seed")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="4 variants, one prompt and seed, one setting of each peer",
+    )
     parser.add_argument("--only", nargs="*", help="only ways whose names hold one of these words")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each speed cell (default 3)")
+    parser.add_argument(
+        "--runs", type=int, default=3, help="runs of the main speed cells (default 3)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="processor threads (default 1)")
     parser.add_argument(
         "--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is shared"
@@ -212,6 +228,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="measure cells again that are kept")
     parser.add_argument("--work", type=Path, default=ROOT / ".adloom" / "bench")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument(
+        "--sheet",
+        nargs="?",
+        const=QualityProfile.CONSISTENT.value,
+        choices=[each.value for each in QualityProfile],
+        help="write the contact sheet of a profile instead (default consistent)",
+    )
     options = parser.parse_args()
     if options.runs < 1 or options.threads < 1:
         parser.error("--runs and --threads must be 1 or more")

@@ -42,15 +42,19 @@ BASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """`size` variants of one base with one seed; `varying` is one parameter or all ("three")."""
+    """`size` variants of one base with one seed; `varying` is one parameter or all ("three").
+
+    `place` and `seed_place` choose among the bases and the seeds.
+    """
 
     varying: str
     size: int
     place: int = 0
+    seed_place: int = 0
 
     @property
     def key(self) -> str:
-        return f"{self.varying}-{self.size}-base{self.place}"
+        return f"{self.varying}-{self.size}-base{self.place}-seed{self.seed_place}"
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -58,7 +62,7 @@ class Family:
 
     def requests(self, profile: QualityProfile) -> list[GenerationRequest]:
         """The variants' requests; ids say their values, the first one is the control."""
-        base, seed = BASES[self.place], SEEDS[self.place]
+        base, seed = BASES[self.place], SEEDS[self.seed_place]
         settings = default_settings(MODEL_ID, profile=profile)
         requests = []
         for words in self._words():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from bench.campaign.families import Family
-from bench.campaign.sides import Bench, Clips, Side
+from bench.campaign.plain import Clips, PlainDiffusers, Side
 from engine.distances import drift, psnr_db, ssim
+from engine.media import encode_video
 from engine.tiny.classifier import Judge, read_attributes
 from engine.types import QualityProfile
 
@@ -26,22 +28,50 @@ _PATCH = 16
 def measure_speed(side: Side, family: Family, *, runs: int, clock: str) -> dict[str, Any]:
     """Seconds per variant (median of the runs), forwards per variant, peak memory of the process.
 
-    Before the runs, one small render warms up what is made once.
+    Before the runs, one small render warms up what is made once. `stages` are wall seconds per
+    variant of the last run, whatever the clock; "overhead" is what no stage accounts for.
     """
     now = time.process_time if clock == "cpu" else time.perf_counter
     requests = family.requests(side.profile)
+    if side.warm_up is not None:
+        side.warm_up()
     side.render(requests[:1])
-    seconds, forwards = [], 0.0
+    seconds: list[float] = []
     _reset_peak()
     for _ in range(runs):
-        started = now()
-        forwards = side.render(requests).forwards
+        started, wall_started = now(), time.perf_counter()
+        rendered = side.render(requests)
+        wall = time.perf_counter() - wall_started
         seconds.append((now() - started) / len(requests))
+    stages = {name: value / len(requests) for name, value in rendered.stages.items()}
     return {
         "seconds": statistics.median(seconds),
         "runs": seconds,
-        "forwards": forwards / len(requests),
+        "forwards": rendered.forwards / len(requests),
         "peak_mb": _peak_mb(),
+        "stages": stages
+        | {
+            "overhead": wall / len(requests) - sum(stages.values()),
+            "encode": _encode_seconds(rendered.clips[0], fps=requests[0].settings.fps),
+        },
+    }
+
+
+def measure_setting(side: Side, family: Family, *, exact: Clips, clock: str) -> dict[str, Any]:
+    """One setting of a peer: seconds per variant of a single run, and how close it stays."""
+    now = time.process_time if clock == "cpu" else time.perf_counter
+    requests = family.requests(side.profile)
+    if side.warm_up is not None:
+        side.warm_up()
+    started = now()
+    rendered = side.render(requests)
+    seconds = now() - started
+    pairs = list(zip(rendered.clips, exact, strict=True))
+    return {
+        "seconds": seconds / len(requests),
+        "forwards": rendered.forwards / len(requests),
+        "psnr_p50": statistics.median(min(MAX_PSNR_DB, psnr_db(*pair)) for pair in pairs),
+        "ssim_p50": statistics.median(ssim(*pair) for pair in pairs),
     }
 
 
@@ -68,15 +98,23 @@ def measure_quality(
     return rows
 
 
-def exact_clips(bench: Bench, family: Family, folder: Path) -> Clips:
+def exact_clips(plain: PlainDiffusers, family: Family, folder: Path) -> Clips:
     """The family's exact renders by plain diffusers, kept in a file for later cells."""
     path = folder / f"exact-{family.key}.npz"
     if not path.exists():
-        clips = bench.loop(family.requests(QualityProfile.EXACT)).clips
+        clips = plain.loop(family.requests(QualityProfile.EXACT)).clips
         folder.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(path, clips=np.stack(clips))
     with np.load(path) as stored:
         return list(stored["clips"])
+
+
+def _encode_seconds(clip: NDArray[np.uint8], *, fps: int) -> float:
+    """Wall seconds to write one clip as MP4."""
+    with tempfile.TemporaryDirectory(prefix="adloom-bench-") as folder:
+        started = time.perf_counter()
+        encode_video(clip, fps, Path(folder) / "clip.mp4")
+        return time.perf_counter() - started
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -7,19 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.campaign.charts import BASELINE, Cells, bars, curves, speed_families
+from bench.campaign.choice import BOUND, is_close
 from bench.campaign.measure import percentile
+from bench.campaign.plain import GUARD_INCLUDED
 from engine.registry import default_settings, get_model
 from engine.units import decode_units
 
-# Peers are compared where the median variant is as close to its exact render as `faithful` is.
-EQUAL_PSNR_DB = 30.0
-_BASELINE = "plain loop"
-Cells = Mapping[str, Any]
+# What others are compared with.
+NO_PEERS = (BASELINE, "plain batched")
 
 
-def write_report(cells: Cells, *, header: Mapping[str, Any], folder: Path) -> str:
-    """Write campaign.md, campaign.json and the charts; returns the Markdown."""
+def write_report(cells: Cells, *, header: Mapping[str, Any], folder: Path, images: Path) -> str:
+    """Write campaign.md and campaign.json, and the charts into `images`; returns the Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
+    images.mkdir(parents=True, exist_ok=True)
     rows = [_row(name, cells, header["main"]) for name in header["sides"]]
     text = "\n".join(
         [
@@ -30,6 +32,10 @@ def write_report(cells: Cells, *, header: Mapping[str, Any], folder: Path) -> st
             *_main_table(rows),
             "",
             *_best_peers(rows),
+            "",
+            *_stage_table(cells, header),
+            "",
+            *_sweep_table(cells, header["sides"]),
             "",
             *_by_parameter(cells, header["sides"]),
             "",
@@ -42,14 +48,14 @@ def write_report(cells: Cells, *, header: Mapping[str, Any], folder: Path) -> st
     (folder / "campaign.md").write_text(text, encoding="utf-8")
     document = {"header": dict(header), "rows": rows, "cells": dict(cells)}
     (folder / "campaign.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    (folder / "campaign-speed.svg").write_text(_bars(rows), encoding="utf-8")
-    (folder / "campaign-sizes.svg").write_text(_curves(cells, header["sides"]), encoding="utf-8")
+    (images / "campaign-speed.svg").write_text(bars(rows), encoding="utf-8")
+    (images / "campaign-sizes.svg").write_text(curves(cells, header["sides"]), encoding="utf-8")
     return text
 
 
 def _row(name: str, cells: Cells, main: str) -> dict[str, Any]:
     speed = cells.get(f"speed|{name}|{main}")
-    baseline = cells.get(f"speed|{_BASELINE}|{main}")
+    baseline = cells.get(f"speed|{BASELINE}|{main}")
     quality = _variants(cells, name)
     row: dict[str, Any] = {"name": name}
     if speed and "seconds" in speed:
@@ -59,6 +65,9 @@ def _row(name: str, cells: Cells, main: str) -> dict[str, Any]:
             "gflop": _gflop(speed["forwards"]),
             "peak_mb": speed["peak_mb"],
         }
+        guarded = cells.get(f"speed|{name}{GUARD_INCLUDED}|{main}")
+        if guarded:
+            row["guarded_seconds"] = guarded["seconds"]
         if baseline:
             row["ratio"] = baseline["seconds"] / speed["seconds"]
     return row | _summary(quality)
@@ -105,15 +114,16 @@ def _gflop(forwards: float) -> float:
 
 def _main_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "| way | s per variant | ratio | forwards | GFLOP | peak MB | PSNR p50 / p5 |"
-        " SSIM p50 / p5 | right (exact) | drift p50 / p95 |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| way | s per variant | with the guard's renders | ratio | forwards | GFLOP | peak MB |"
+        " PSNR p50 / p5 | SSIM p50 / p5 | right (exact) | drift p50 / p95 |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        if len(row) == 1:
+        if len(row) == 1 or row["name"].endswith(GUARD_INCLUDED):
             continue
         lines.append(
-            f"| {row['name']} | {_number(row, 'seconds', 3)} | {_number(row, 'ratio', 2)}x |"
+            f"| {row['name']} | {_number(row, 'seconds', 3)} |"
+            f" {_number(row, 'guarded_seconds', 3)} | {_number(row, 'ratio', 2)}x |"
             f" {_number(row, 'forwards', 1)} | {_number(row, 'gflop', 0)} |"
             f" {_number(row, 'peak_mb', 0)} |"
             f" {_number(row, 'psnr_p50', 1)} / {_number(row, 'psnr_p5', 1)} |"
@@ -130,17 +140,18 @@ def _best_peers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     peers = [
         row
         for name, row in by_name.items()
-        if not name.startswith(("Adloom", "plain")) and row.get("psnr_p50", 0.0) >= EQUAL_PSNR_DB
+        if name not in NO_PEERS and not name.startswith("Adloom") and is_close(row)
     ]
     best = min(peers, key=lambda row: float(row["seconds"]), default=None)
     told = "none" if best is None else f"{best['name']} ({best['psnr_p50']:.1f} dB)"
     lines = [
-        f"Best peer with a median of {EQUAL_PSNR_DB:g} dB or more: {told}.",
+        f"Best peer whose median variant keeps {BOUND.min_psnr_db:g} dB or an SSIM of"
+        f" {BOUND.min_ssim:g} to its exact render: {told}.",
         "",
         "| profile | to the plain loop | to plain batched | to the best peer |",
         "|---|---|---|---|",
     ]
-    against = [by_name.get(_BASELINE), by_name.get("plain batched"), best]
+    against = [by_name.get(BASELINE), by_name.get("plain batched"), best]
     for name, row in by_name.items():
         if name.startswith("Adloom"):
             ratios = (
@@ -148,6 +159,48 @@ def _best_peers(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 for other in against
             )
             lines.append(f"| {name} | {' | '.join(ratios)} |")
+    return lines
+
+
+def _stage_table(cells: Cells, header: Mapping[str, Any]) -> list[str]:
+    """Where the time goes (wall seconds per variant), and what a faster denoising can still win."""
+    names = ("text", "denoise", "decode", "overhead", "encode")
+    lines = [
+        "## Where the time goes",
+        "",
+        "Wall seconds per variant in the last run of the main cell; encoding to MP4 comes on top of"
+        " the seconds above. Limit: how much faster the rest alone would be, were denoising free.",
+        "",
+        f"| way | {' | '.join(names)} | limit |",
+        f"|---|{'---|' * (len(names) + 1)}",
+    ]
+    for name in header["sides"]:
+        stages = cells.get(f"speed|{name}|{header['main']}", {}).get("stages")
+        if stages:
+            whole = sum(stages[stage] for stage in names)
+            values = " | ".join(
+                f"{stages[stage]:.3f} ({stages[stage] / whole:.0%})" for stage in names
+            )
+            lines.append(f"| {name} | {values} | {whole / (whole - stages['denoise']):.1f}x |")
+    return lines
+
+
+def _sweep_table(cells: Cells, sides: Sequence[str]) -> list[str]:
+    """All settings that were tried; those in bold were measured in full."""
+    lines = [
+        "## Settings of the peers that were tried",
+        "",
+        "| way | s per variant | forwards | PSNR p50 | SSIM p50 |",
+        "|---|---|---|---|---|",
+    ]
+    for key, cell in cells.items():
+        kind, name, _ = key.split("|")
+        if kind == "sweep" and "seconds" in cell:
+            shown = f"**{name}**" if name in sides else name
+            lines.append(
+                f"| {shown} | {_number(cell, 'seconds', 3)} | {_number(cell, 'forwards', 1)} |"
+                f" {_number(cell, 'psnr_p50', 1)} | {_number(cell, 'ssim_p50', 3)} |"
+            )
     return lines
 
 
@@ -178,7 +231,7 @@ def _by_parameter(cells: Cells, sides: Sequence[str]) -> list[str]:
 
 
 def _by_size(cells: Cells, sides: Sequence[str]) -> list[str]:
-    families = _speed_families(cells)
+    families = speed_families(cells)
     lines = [
         "## Seconds per variant by the size of the family",
         "",
@@ -191,11 +244,6 @@ def _by_size(cells: Cells, sides: Sequence[str]) -> list[str]:
             values = " | ".join(_number(each, "seconds", 3) for each in found)
             lines.append(f"| {name} | {values} |")
     return lines
-
-
-def _speed_families(cells: Cells) -> list[str]:
-    names = {key.split("|")[2] for key in cells if key.startswith("speed|")}
-    return sorted(names, key=lambda name: (name.split("-")[0], int(name.split("-")[1])))
 
 
 def _refusals(cells: Cells) -> list[str]:
@@ -211,64 +259,6 @@ def _refusals(cells: Cells) -> list[str]:
         "",
         *(f"- {name}: {reason}" for name, reason in reasons.items()),
     ]
-
-
-def _bars(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Seconds per variant, one bar for each way."""
-    shown = [row for row in rows if "seconds" in row]
-    longest = max((row["seconds"] for row in shown), default=1.0)
-    parts = []
-    for at, row in enumerate(shown):
-        y, width = 24 + 22 * at, 360 * row["seconds"] / longest
-        colour = "#2b6cb0" if row["name"].startswith("Adloom") else "#a0aec0"
-        ratio = f" · {row['ratio']:.1f}x" if "ratio" in row else ""
-        parts.append(
-            f'<text x="300" y="{y + 12}" text-anchor="end">{_escape(row["name"])}</text>'
-            f'<rect x="308" y="{y}" width="{width:.1f}" height="16" fill="{colour}"/>'
-            f'<text x="{314 + width:.1f}" y="{y + 12}">{row["seconds"]:.2f} s{ratio}</text>'
-        )
-    return _svg(800, 32 + 22 * len(shown), parts)
-
-
-def _curves(cells: Cells, sides: Sequence[str]) -> str:
-    """Seconds per variant over the number of siblings; the full height is the plain loop."""
-    families = [name for name in _speed_families(cells) if name.startswith("three-")]
-    width = 520 / max(1, len(families) - 1)
-    parts = [
-        f'<text x="{60 + width * at:.0f}" y="330" text-anchor="middle">{name.split("-")[1]}</text>'
-        for at, name in enumerate(families)
-    ]
-    loops = [cells[f"speed|{_BASELINE}|{f}"] for f in families if f"speed|{_BASELINE}|{f}" in cells]
-    top = max((each["seconds"] for each in loops), default=1.0)
-    colours = iter(("#718096", "#dd6b20", "#38a169", "#2b6cb0", "#805ad5", "#d53f8c", "#000000"))
-    for name in sides:
-        points = [
-            (60 + width * at, 310 - 280 * cells[f"speed|{name}|{f}"]["seconds"] / top)
-            for at, f in enumerate(families)
-            if "seconds" in cells.get(f"speed|{name}|{f}", {})
-        ]
-        if len(points) > 1:
-            colour = next(colours)
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            parts.append(
-                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
-                f'<text x="{points[-1][0] + 8:.1f}" y="{points[-1][1] + 4:.1f}" fill="{colour}">'
-                f"{_escape(name)}</text>"
-            )
-    return _svg(800, 345, parts)
-
-
-def _svg(width: int, height: int, parts: Sequence[str]) -> str:
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
-        f' font-family="sans-serif" font-size="12">\n<rect width="100%" height="100%"'
-        f' fill="white"/>\n{body}\n</svg>\n'
-    )
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _number(row: Mapping[str, Any], name: str, digits: int) -> str:
