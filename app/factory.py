@@ -17,6 +17,7 @@ from app.services.rate_limits import RateLimiter
 from app.storage import storage_from_url
 from app.throttle import LoginThrottle
 from app.web import (
+    api_keys,
     assets,
     batches,
     campaigns,
@@ -67,6 +68,7 @@ def create_app(config: Config | None = None) -> Flask:
         exports,
         reviewing,
         webhooks,
+        api_keys,
     ):
         app.register_blueprint(module.blueprint)
     app.register_blueprint(v1.make_blueprint(csrf))
