@@ -30,6 +30,7 @@ from app.web import (
     request_log,
     reviewing,
     security,
+    share_links,
     uploads,
     variants,
     webhooks,
@@ -66,6 +67,7 @@ def create_app(config: Config | None = None) -> Flask:
     for module in (
         *(health, login, campaigns, previews, uploads, batches, variants, media),
         exports,
+        share_links,
         reviewing,
         webhooks,
         api_keys,

@@ -32,6 +32,7 @@ from app.models.render_job import (
     JobState,
     RenderJob,
 )
+from app.models.share_link import ShareLink
 from app.models.webhook import (
     WebhookAttempt,
     WebhookDelivery,
@@ -74,6 +75,7 @@ __all__ = [
     "RenderJob",
     "Review",
     "ReviewState",
+    "ShareLink",
     "Upload",
     "Usage",
     "User",

@@ -52,6 +52,10 @@ class Review(Timestamped, WorkspaceScoped, Base):
     state: Mapped[ReviewState] = mapped_column(state_type(ReviewState, "state"))
     reason: Mapped[str] = mapped_column(Text, default="", server_default="")
     reviewed_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
+    # Of a reviewer without an account.
+    share_link_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("share_links.id", ondelete="SET NULL")
+    )
     updated_at: Mapped[datetime]
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
-from app.models import Batch, Review, ReviewState, Variant
+from app.models import Batch, Review, ReviewState, ShareLink, User, Variant
 from app.services.outbox_batches import emit_reviewed, is_reviewed
 from app.services.variant_views import FINISHED, VariantFilter, list_variant_ids
 
@@ -27,10 +27,13 @@ def set_review(
     variant_ids: Collection[UUID],
     state: ReviewState,
     reason: str = "",
+    *,
+    share_link_id: UUID | None = None,
 ) -> int:
     """Give all the variants the same review and return their number.
 
-    NotFound when one of them is not in the workspace; then none is reviewed.
+    `share_link_id` is the link of a reviewer without an account. NotFound when one of the variants
+    is not in the workspace; then none is reviewed.
     """
     require(actor, Action.REVIEW)
     ids = set(variant_ids)
@@ -52,6 +55,7 @@ def set_review(
         "state": state,
         "reason": reason,
         "reviewed_by": actor.user_id,
+        "share_link_id": share_link_id,
         "updated_at": func.now(),
     }
     rows = [{"variant_id": id_, "workspace_id": actor.workspace_id, **values} for id_ in ids]
@@ -83,6 +87,15 @@ def review_matching(
     for start in range(0, len(ids), MAX_VARIANTS):
         set_review(session, actor, ids[start : start + MAX_VARIANTS], state, reason)
     return len(ids)
+
+
+def reviewer_name(session: Session, review: Review) -> str:
+    """Who reviewed: a member's name, or whom the link was for; empty when neither is known."""
+    if review.share_link_id is not None:
+        query = select(ShareLink.name).where(ShareLink.id == review.share_link_id)
+    else:
+        query = select(User.name).where(User.id == review.reviewed_by)
+    return session.scalar(query) or ""
 
 
 def _lock_open_batches(session: Session, variant_ids: Collection[UUID]) -> list[UUID]:

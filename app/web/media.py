@@ -5,7 +5,7 @@ from __future__ import annotations
 import mimetypes
 from uuid import UUID
 
-from flask import Blueprint, redirect, request, send_file, url_for
+from flask import Blueprint, Response, make_response, redirect, request, send_file, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
@@ -31,16 +31,20 @@ REDIRECT_EXPIRES_S = 3600
 @signed_in
 def show(session: Session, actor: Actor, artifact_id: UUID, part: str) -> ResponseReturnValue:
     """One file of an artifact of this workspace; `?download=name` saves it under that name."""
-    artifact = get_in_workspace(session, actor, Artifact, artifact_id)
+    return send_artifact(get_in_workspace(session, actor, Artifact, artifact_id), part)
+
+
+def send_artifact(artifact: Artifact, part: str) -> Response:
+    """The file itself, in ranges, or a redirect to where the store hands it out."""
     key = _key(artifact, part)
     storage = extensions().storage
     if not isinstance(storage, LocalStorage):
         url = storage.url(key, expires_s=REDIRECT_EXPIRES_S)
         if url is None:
             raise NotFound("This store does not hand out its files.")
-        response = redirect(url)
-        response.headers["Cache-Control"] = f"private, max-age={REDIRECT_MAX_AGE_S}"
-        return response
+        answer = make_response(redirect(url))
+        answer.headers["Cache-Control"] = f"private, max-age={REDIRECT_MAX_AGE_S}"
+        return answer
     name = request.args.get("download")
     # Conditional answers carry byte ranges, without which browsers cannot seek in a video.
     response = send_file(

@@ -47,9 +47,10 @@ def _end(response: Response) -> Response:
     response.headers[HEADER] = g.request_id
     milliseconds = 1000 * (time.perf_counter() - g.started_s)
     level = logging.DEBUG if request.endpoint in _QUIET else logging.INFO
-    LOG.log(
-        level, "%s %s %d %.0f ms", request.method, request.path, response.status_code, milliseconds
-    )
+    # A token in an address opens what it is for: it stays out of the log.
+    is_secret = "token" in (request.view_args or {})
+    path = str(request.url_rule) if is_secret else request.path
+    LOG.log(level, "%s %s %d %.0f ms", request.method, path, response.status_code, milliseconds)
     return response
 
 

@@ -121,6 +121,7 @@ def _context(session: Session, actor: Actor, view: VariantView) -> dict[str, Any
         "tile": tile,
         "prompt_parts": from_stored(variant.prompt, variant.slots),
         "typed": {"prompt": variant.prompt, "seed": str(variant.seed)},
+        "reviewer": reviews.reviewer_name(session, view.review) if view.review else "",
         "review_reason": view.review.reason if view.review else "",
         "video_url": None if is_image else url,
         "image_url": url if is_image else None,

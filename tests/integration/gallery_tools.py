@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zlib
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from PIL import Image
 from app.db import Database
 from app.models import Batch, RenderJob, Variant
 from app.services import expanding, leases
-from app.services.leases import NewUsage
+from app.services.leases import NewArtifact, NewUsage
 from app.storage import Storage
 from tests.factories import make_artifact_files
 from tests.integration.test_web_campaigns import create_batch
@@ -42,6 +43,7 @@ def render(
     batch_id: UUID,
     *,
     is_good: Callable[[int], bool] = lambda ordinal: True,
+    make_video: Callable[[int], bytes] = video_of,
 ) -> list[UUID]:
     """End every job of the batch; returns the ids of its variants in order."""
     with database.system_scope() as session:
@@ -52,7 +54,14 @@ def render(
             for job in group.jobs:
                 ordinal = session.get_one(Variant, job.variant_id).ordinal
                 if is_good(ordinal):
-                    _finish(session, storage, folder, job.job_id, group.token, ordinal)
+                    artifact = _store(storage, folder, ordinal, make_video(ordinal))
+                    assert leases.finish_succeeded(
+                        session,
+                        job_id=job.job_id,
+                        token=group.token,
+                        artifact=artifact,
+                        usage=NewUsage(units=60.0, render_s=2.0),
+                    )
                 else:
                     leases.finish_failed(
                         session,
@@ -77,28 +86,20 @@ def job_states(database: Database, batch_id: UUID) -> list[str]:
         return sorted(job.state for job in session.query(RenderJob).filter_by(batch_id=batch_id))
 
 
-def _finish(
-    session: object, storage: Storage, folder: Path, job_id: UUID, token: int, ordinal: int
-) -> None:
-    content = video_of(ordinal)
+def _store(storage: Storage, folder: Path, ordinal: int, content: bytes) -> NewArtifact:
+    """Files of a finished render in the store: the video, a poster of one colour, no preview."""
     key = f"media/{zlib.crc32(content):08x}"
     picture = io.BytesIO()
     Image.new("RGB", (224, 128), (40 * ordinal % 256, 90, 160)).save(picture, "WEBP")
-    for suffix, data in (("mp4", content), ("webp", picture.getvalue()), ("anim.webp", b"RIFF")):
+    poster = picture.getvalue()
+    for suffix, data in (("mp4", content), ("webp", poster), ("anim.webp", poster)):
         file = folder / f"{ordinal}.{suffix}"
         file.write_bytes(data)
         storage.put_file(f"{key}.{suffix}", file, media_type="application/octet-stream")
-    artifact = make_artifact_files(
+    return make_artifact_files(
         storage_key=f"{key}.mp4",
         poster_key=f"{key}.webp",
         preview_key=f"{key}.anim.webp",
+        sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
-    )
-    usage = NewUsage(units=60.0, render_s=2.0)
-    assert leases.finish_succeeded(
-        session,  # type: ignore[arg-type]
-        job_id=job_id,
-        token=token,
-        artifact=artifact,
-        usage=usage,
     )

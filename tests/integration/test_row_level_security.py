@@ -26,6 +26,7 @@ from app.models import (
     RenderJob,
     Review,
     ReviewState,
+    ShareLink,
     Upload,
     Usage,
     User,
@@ -75,6 +76,8 @@ def fill(session: Session, workspace: Workspace) -> None:
                   is_reused=False),
             Review(**scope, variant_id=job.variant_id, state=ReviewState.PENDING,
                    updated_at=func.now()),
+            ShareLink(**scope, batch_id=batch.id, token_sha256=batch.id.hex * 2, name="Acme",
+                      can_review=False, expires_at=func.now()),
         ]
     )  # fmt: skip
     session.flush()
