@@ -12,6 +12,7 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.models import Campaign
 from app.services import batches, campaigns
+from app.services.campaign_copies import duplicate_campaign, find_archived, restore_campaign
 from app.services.prompts import parse_prompt
 from app.web import presets
 from app.web.batch_specs import spec_from_form
@@ -29,7 +30,40 @@ blueprint = Blueprint("campaigns", __name__)
 @blueprint.get("/")
 @signed_in
 def index(session: Session, actor: Actor) -> ResponseReturnValue:
-    return page("campaigns/index.html", campaigns=campaign_cards(session, actor))
+    """The campaigns, or those in the archive; what was archived last can be taken back."""
+    search = request.args.get("q", "").strip()[:200]
+    is_archive = request.args.get("show") == "archived"
+    undo = request.args.get("undo", type=UUID)
+    return page(
+        "campaigns/index.html",
+        campaigns=campaign_cards(session, actor, search=search, is_archive=is_archive),
+        search=search,
+        is_archive=is_archive,
+        undo=find_archived(session, actor, undo) if undo else None,
+    )
+
+
+@blueprint.post("/campaigns/<uuid:campaign_id>/duplicate")
+@signed_in
+def duplicate(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
+    copy = duplicate_campaign(session, actor, campaign_id)
+    flash("This is the copy. Give it a name of its own.", "success")
+    return redirect(url_for("campaigns.edit", campaign_id=copy.id))
+
+
+@blueprint.post("/campaigns/<uuid:campaign_id>/archive")
+@signed_in
+def archive(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
+    campaigns.archive_campaign(session, actor, campaign_id)
+    return redirect(url_for("campaigns.index", undo=campaign_id))
+
+
+@blueprint.post("/campaigns/<uuid:campaign_id>/restore")
+@signed_in
+def restore(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
+    campaign = restore_campaign(session, actor, campaign_id)
+    flash(f"“{campaign.name}” is back.", "success")
+    return redirect(url_for("campaigns.index"))
 
 
 @blueprint.get("/campaigns/new")

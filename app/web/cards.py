@@ -25,6 +25,9 @@ class CampaignCard:
     total: int
     done: int
     failed: int
+    unreviewed: int
+    paused: int
+    cost_micros: int
     changed_at: datetime
 
 
@@ -40,7 +43,10 @@ class BatchRow:
     created_at: datetime
 
 
-def campaign_cards(session: Session, actor: Actor) -> list[CampaignCard]:
+def campaign_cards(
+    session: Session, actor: Actor, *, search: str = "", is_archive: bool = False
+) -> list[CampaignCard]:
+    found = list_campaigns(session, actor, search=search, only_archived=is_archive)
     return [
         CampaignCard(
             id=item.campaign.id,
@@ -51,9 +57,12 @@ def campaign_cards(session: Session, actor: Actor) -> list[CampaignCard]:
             total=item.total,
             done=item.done,
             failed=item.failed,
+            unreviewed=item.unreviewed,
+            paused=item.paused,
+            cost_micros=item.cost_micros,
             changed_at=item.changed_at,
         )
-        for item in list_campaigns(session, actor)
+        for item in found
     ]
 
 
