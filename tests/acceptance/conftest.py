@@ -1,4 +1,4 @@
-"""A real browser against the real app, with workers that stand in for a GPU in this process."""
+"""A real browser against the real app, workers and engine, with the built-in model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -16,7 +15,6 @@ from werkzeug.serving import make_server
 from app.config import Config
 from app.paths import ROOT
 from app.queues import Queue
-from tests.scene_engine import SceneEngine
 from tests.web import make_app
 from workers.runtime import Runtime
 
@@ -49,24 +47,21 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Site:
-    """The dashboard behind an address, and the engine of its worker."""
+    """The dashboard behind an address."""
 
     url: str
-    engine: SceneEngine
 
 
 @pytest.fixture
-def site(config: Config, redis_url: str, weights: Path) -> Iterator[Site]:
+def site(config: Config, redis_url: str) -> Iterator[Site]:
     """Web server, control and render loops on the test's own database."""
-    del weights  # the environment now names the model folder
     config = replace(config, redis_url=redis_url, workers=replace(config.workers, poll_s=0.2))
-    engine = SceneEngine()
-    runtime = Runtime(config, engine_factory=lambda: engine)
+    runtime = Runtime(config)
     server = make_server("127.0.0.1", 0, make_app(config), threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     runtime.start([Queue.CONTROL, Queue.RENDER])
-    yield Site(url=f"http://127.0.0.1:{server.server_port}", engine=engine)
+    yield Site(url=f"http://127.0.0.1:{server.server_port}")
     runtime.stop()
     runtime.join()
     server.shutdown()

@@ -253,6 +253,8 @@ class TestUpload:
                 filename="rows.csv",
                 stream=io.BytesIO(table.encode()),
             )
+            # Its names are not the campaign's, so it could as well be a row of values.
+            uploads.answer_questions(session, actor, storage, upload.id, answers={"header": "names"})
         chosen = {"geography": "place", "audience": "who", "backdrop": "where"}
         spec = make_spec(
             parameters=tuple(
