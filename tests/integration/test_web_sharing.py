@@ -19,11 +19,11 @@ from tests.web import Browser, make_app, make_member
 
 pytestmark = pytest.mark.usefixtures("weights")
 
-# Of ten steps `draft` shares four between backdrops and two between the others.
-DRAFT = SETTINGS | {"profile": "draft", "num_inference_steps": 10}
+# Of twenty steps `draft` shares four between backdrops and two between the others.
+DRAFT = SETTINGS | {"profile": "draft", "num_inference_steps": 20}
 EDGES = [
     {"start": 0, "stop": 2, "fixed": [], "texts": ["a red sneaker on"], "leaves": 12, "batch": 1},
-    {"start": 2, "stop": 10, "fixed": ["backdrop"], "texts": ["a red sneaker on a beach"],
+    {"start": 2, "stop": 20, "fixed": ["backdrop"], "texts": ["a red sneaker on a beach"],
      "leaves": 1, "batch": 8},
 ]  # fmt: skip
 
@@ -74,7 +74,7 @@ def test_the_batch_page_draws_the_tree_that_was_planned(viewer: Browser, batch_i
     assert "once for 12" in text, "the root is shared by all"
     # Six pairs of geography and audience go on together until the backdrop matters.
     assert text.count("steps 3–4, once for 2") == 6
-    assert text.count("steps 5–10, variant") == 12
+    assert text.count("steps 5–20, variant") == 12
     assert "units planned" in text
     assert "tree__bar" in viewer.get(f"/batches/{batch_id}/sharing").text
 
@@ -90,6 +90,6 @@ def test_the_page_of_a_variant_tells_its_way_and_what_it_spared(
         ).one()
     text = viewer.get(f"/variants/{variant_id}").text
     assert "steps 1–2, shared by 12" in text
-    assert "steps 3–10, its own; run beside 7 others" in text
+    assert "steps 3–20, its own; run beside 7 others" in text
     assert "1.5 (shared with its siblings)" in text
     assert "The promise was kept; compared with its exact render: change 0.91" in text
