@@ -57,6 +57,7 @@ def new(session: Session, actor: Actor) -> ResponseReturnValue:
 @signed_in
 def create(session: Session, actor: Actor) -> ResponseReturnValue:
     """Make the key and show it in the answer itself: it is kept nowhere readable."""
+    require(actor, Action.MANAGE)
     form = {
         "name": request.form.get("name", ""),
         "role": request.form.get("role", ""),
