@@ -288,8 +288,8 @@ class Adloom:
     def _pause_s(self, attempt: int, asked: str | None) -> float:
         if asked is not None and asked.isdigit():
             return float(asked)
-        longest = self._retries.first_pause_s * 2 ** (attempt - 1)
-        return random.uniform(0.5, 1.0) * min(longest, self._retries.longest_pause_s)
+        doubled: float = self._retries.first_pause_s * 2 ** (attempt - 1)
+        return random.uniform(0.5, 1.0) * min(doubled, self._retries.longest_pause_s)
 
 
 def _is_passing(error: ApiError) -> bool:

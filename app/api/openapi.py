@@ -84,7 +84,7 @@ def _operation(item: Declared) -> dict[str, Any]:
         "responses": _responses(route),
     }
     if route.is_upload:
-        schema = {
+        schema: dict[str, Any] = {
             "type": "object",
             "properties": {FILE: {"type": "string", "format": "binary"}},
             "required": [FILE],
