@@ -54,7 +54,7 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "reviewing.create": (OBJECT, REVIEW),
     # A link to review is opened without an account: its token is the permission.
     "share_links.create": (OBJECT, EDIT),
-    "share_links.index": (OBJECT, VIEW),
+    "share_links.index": (OBJECT, EDIT),
     "share_links.media": (PUBLIC, VIEW),
     "share_links.review": (PUBLIC, VIEW),
     "share_links.revoke": (OBJECT, EDIT),

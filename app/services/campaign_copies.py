@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
@@ -61,3 +61,12 @@ def find_archived(session: Session, actor: Actor, campaign_id: UUID) -> Campaign
             Campaign.archived_at.is_not(None),
         )
     ).one_or_none()
+
+
+def has_archived(session: Session, actor: Actor) -> bool:
+    """Whether the archive of this workspace holds anything."""
+    require(actor, Action.VIEW)
+    found = exists().where(
+        Campaign.workspace_id == actor.workspace_id, Campaign.archived_at.is_not(None)
+    )
+    return bool(session.scalar(select(found)))

@@ -12,7 +12,12 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.models import Campaign
 from app.services import batches, campaigns
-from app.services.campaign_copies import duplicate_campaign, find_archived, restore_campaign
+from app.services.campaign_copies import (
+    duplicate_campaign,
+    find_archived,
+    has_archived,
+    restore_campaign,
+)
 from app.services.prompts import parse_prompt
 from app.web import presets
 from app.web.batch_specs import spec_from_form
@@ -39,6 +44,7 @@ def index(session: Session, actor: Actor) -> ResponseReturnValue:
         campaigns=campaign_cards(session, actor, search=search, is_archive=is_archive),
         search=search,
         is_archive=is_archive,
+        has_archived=has_archived(session, actor),
         undo=find_archived(session, actor, undo) if undo else None,
     )
 

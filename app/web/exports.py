@@ -19,7 +19,7 @@ from app.services.contact_sheets import MAX_VARIANTS, SheetItem, draw_sheet
 from app.services.export_archive import stream_archive
 from app.services.export_names import DEFAULT_PATTERN, safe_part
 from app.services.variant_views import FINISHED, VariantFilter, count_variants, find_variants
-from app.web.scope import page, signed_in
+from app.web.scope import is_htmx, page, signed_in
 from app.web.selection import Selection, read_selection
 from app.web.tiles import kinds_of, spec_of, tile_of
 
@@ -47,7 +47,8 @@ def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
         error = problem if problem.field == "pattern" else None
     return page(
         "batches/export.html",
-        status=error.status if error else 200,
+        # While somebody types, a pattern that is not ready is no failed request.
+        status=error.status if error and not is_htmx() else 200,
         batch=batch,
         campaign=campaigns.get_campaign(session, actor, batch.campaign_id).campaign,
         selection=chosen,

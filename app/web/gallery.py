@@ -11,6 +11,7 @@ from werkzeug.datastructures import MultiDict
 
 from app.access import Actor
 from app.models import Batch, BatchState
+from app.services.export_names import DEFAULT_PATTERN
 from app.services.variant_views import FINISHED, count_variants, find_variants
 from app.web.tiles import (
     BLOCK_SIZE,
@@ -58,6 +59,7 @@ def gallery_context(
             for item in spec.parameters
             if len(item.values) != 1 and len(item.values) <= MAX_FILTER_VALUES
         ],
+        "name_pattern": DEFAULT_PATTERN,
         # Variants that can be reviewed and taken home; counted for the whole page alone.
         "shown_count": _shown_count(session, actor, batch, filters) if after < 0 else 0,
         "block_etag": block_etag(tiles, is_pending, next_after),

@@ -32,6 +32,14 @@ CHIPS = (
     JobState.QUARANTINED,
     JobState.CANCELLED,
 )
+# What the gallery shows for a chip.
+SHOWN_BY = {
+    JobState.SUCCEEDED: "succeeded",
+    JobState.RUNNING: "running",
+    JobState.FAILED: "failed",
+    JobState.QUARANTINED: "failed",
+    JobState.CANCELLED: "cancelled",
+}
 LIVE_STATES = frozenset({BatchState.EXPANDING, BatchState.RUNNING, BatchState.PAUSED})
 ENDED_STATES = frozenset({BatchState.COMPLETED, BatchState.CANCELLED, BatchState.FAILED})
 ACTIONS: dict[BatchState, tuple[str, ...]] = {
@@ -56,7 +64,11 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         "is_watched": batch.state in LIVE_STATES or _is_ending(batch),
         "in_flight": round(progress.in_flight, 2),
         "segments": _segments(counts, progress.in_flight),
-        "chips": [(state, counts[state]) for state in CHIPS if counts.get(state)],
+        "chips": [
+            (state, counts[state], SHOWN_BY.get(state, "waiting"))
+            for state in CHIPS
+            if counts.get(state)
+        ],
         "actions": _actions(batch, progress.failed),
         "failures": failures,
         "currency": progress.quote.currency,

@@ -69,6 +69,7 @@ def test_an_archived_campaign_is_taken_back_by_undo_or_later(editor: Browser) ->
     assert "“Autumn boots” is in the archive." in page
     assert names(page) == []
     assert f'action="{path}/restore"' in page
+    assert "show=archived" in page
     assert names(editor.get("/?show=archived").text) == ["Autumn boots"]
     back = editor.get(editor.post(f"{path}/restore").location).text
     assert names(back) == ["Autumn boots"]

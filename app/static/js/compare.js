@@ -27,12 +27,12 @@ export function startCompare() {
       time.value = String(1000 * (control.currentTime / (control.duration || 1)));
     }
   });
-  for (const name of ["play", "pause"]) {
-    control.addEventListener(name, () => {
-      toggle.querySelector("span").textContent = control.paused ? "Play" : "Pause";
-    });
-  }
-  toggle.querySelector("span").textContent = control.paused ? "Play" : "Pause";
+  const showState = () => {
+    toggle.querySelector("[data-when-playing]").hidden = control.paused;
+    toggle.querySelector("[data-when-paused]").hidden = !control.paused;
+  };
+  for (const name of ["play", "pause"]) control.addEventListener(name, showState);
+  showState();
 }
 
 function playAll(videos) {

@@ -1,0 +1,237 @@
+"""What people do with finished variants, in a real browser: review, compare, export, render again.
+
+The renders are made by hand here, so that no engine has to run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from uuid import UUID
+
+import numpy as np
+import pytest
+from flask import Flask
+from playwright.sync_api import Page, expect
+from werkzeug.serving import make_server
+
+from app.access import Role
+from app.config import Config
+from app.db import Database
+from app.models import Workspace
+from app.storage import Storage
+from engine.media import encode_video
+from tests.acceptance.conftest import PHONE
+from tests.integration.gallery_tools import launch, render
+from tests.paths import AXE
+from tests.web import PASSWORD, Browser, make_app, make_member
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
+
+# Half-way through a change of colours nothing can be judged.
+WITHOUT_TRANSITIONS = """() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("* { transition: none !important; animation: none !important }");
+  document.adoptedStyleSheets = [sheet];
+}"""
+Shoot = Callable[[Page, str], None]
+
+
+@pytest.fixture
+def app(config: Config) -> Flask:
+    return make_app(config)
+
+
+@pytest.fixture
+def site(app: Flask) -> Iterator[SimpleNamespace]:
+    """The web server alone."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def email(database: Database, workspace: Workspace) -> str:
+    return make_member(database, workspace, Role.OWNER)
+
+
+@pytest.fixture
+def batch_id(app: Flask, database: Database, storage: Storage, tmp_path: Path, email: str) -> UUID:
+    """Six variants of two seconds, of which the last failed."""
+    browser = Browser(app)
+    browser.sign_in(email)
+    browser.get("/")
+    batch_id = launch(browser)
+
+    def make_video(ordinal: int) -> bytes:
+        frames = np.full((24, 128, 224, 3), 30 * ordinal, np.uint8)
+        frames[:, 20:60, 20:60] = np.arange(24, dtype=np.uint8)[:, None, None, None] * 10
+        path = tmp_path / "clip.mp4"
+        path.unlink(missing_ok=True)
+        encode_video(frames, 12, path)
+        return path.read_bytes()
+
+    render(
+        database,
+        storage,
+        tmp_path,
+        batch_id,
+        is_good=lambda ordinal: ordinal < 5,
+        make_video=make_video,
+    )
+    return batch_id
+
+
+def sign_in(page: Page, email: str) -> None:
+    page.goto("/login")
+    page.get_by_label("Email").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Campaigns")).to_be_visible()
+
+
+def check_accessibility(page: Page) -> None:
+    """No violation that axe-core finds, in either theme."""
+    # The page's own policy refuses scripts and styles that are put in by tag.
+    page.evaluate(AXE.read_text())
+    page.evaluate(WITHOUT_TRANSITIONS)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = page.evaluate("axe.run().then(result => result.violations)")
+        told = [f"{item['id']}: {[node['target'] for node in item['nodes']]}" for item in found]
+        assert told == [], f"{scheme}: {page.url}"
+    page.emulate_media(color_scheme="light")
+
+
+def wait_until_all_play(page: Page) -> None:
+    for _ in range(200):
+        times = page.evaluate("[...document.querySelectorAll('video')].map(v => v.currentTime)")
+        if min(times) > 0.1:
+            return
+        page.wait_for_timeout(50)
+    pytest.fail("some video does not play")
+
+
+def test_variants_are_reviewed_by_keys_and_by_ticks_and_compared(
+    open_page: Callable[..., Page], take_screenshot: Shoot, email: str, batch_id: UUID
+) -> None:
+    page = open_page()
+    sign_in(page, email)
+    page.goto(f"/batches/{batch_id}")
+    take_screenshot(page, "batch-failures")
+    check_accessibility(page)
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    # The keys act on the tile that has the focus.
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("a")
+    expect(page.locator(".tile").nth(1)).to_have_class("tile is-approved")
+    expect(page.locator(".tile__media").nth(1)).to_be_focused()
+    page.keyboard.press(" ")
+    page.keyboard.press("j")
+    page.keyboard.press(" ")
+    expect(page.get_by_text("2 ticked")).to_be_visible()
+    take_screenshot(page, "selection")
+    page.get_by_label("Comment, or why they are rejected").fill("too dark")
+    page.locator(".selection-bar").get_by_role("button", name="Reject").click()
+    expect(page.get_by_text("2 variants rejected.")).to_be_visible()
+    expect(page.locator(".tile.is-rejected")).to_have_count(2)
+
+    for tick in page.locator(".tile__tick input").all()[:4]:
+        tick.check()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Compare 4 variants")).to_be_visible()
+    wait_until_all_play(page)
+    page.get_by_role("button", name="Pause").click()
+    times = page.evaluate("[...document.querySelectorAll('video')].map(v => v.currentTime)")
+    assert max(times) - min(times) < 0.09, times
+    take_screenshot(page, "compare")
+    check_accessibility(page)
+
+
+@pytest.mark.parametrize("viewport", [None, PHONE], ids=["desktop", "phone"])
+def test_a_variant_is_rendered_again_and_the_batch_taken_home(
+    open_page: Callable[..., Page],
+    take_screenshot: Shoot,
+    email: str,
+    batch_id: UUID,
+    viewport: dict[str, int] | None,
+) -> None:
+    page = open_page(**({"viewport": viewport} if viewport else {}))
+    sign_in(page, email)
+    page.goto(f"/batches/{batch_id}")
+    take_screenshot(page, "batch-reviewing")
+    page.locator(".tile__media").first.click()
+    page.get_by_role("dialog").get_by_text("Render again, changed").click()
+    take_screenshot(page, "lightbox-again")
+    page.get_by_role("dialog").get_by_role("link", name="Details").click()
+    page.get_by_text("Render again, changed").click()
+    page.get_by_role("textbox", name="Prompt").fill("a blue sneaker on a beach, Paris")
+    take_screenshot(page, "variant-again")
+    check_accessibility(page)
+    page.get_by_role("button", name="See the price").click()
+    expect(page.get_by_role("button", name="Launch 1 render")).to_be_visible()
+
+    page.goto(f"/batches/{batch_id}")
+    page.get_by_role("link", name="Export").click()
+    page.get_by_label("Names of the files").fill("{geography}")
+    expect(page.locator("#names li").first).to_have_text("Paris.mp4")
+    page.get_by_label("Names of the files").fill("{city}")
+    expect(page.get_by_text("There is no {city} to name files by")).to_be_visible()
+    page.get_by_label("Names of the files").fill("{geography}_")
+    page.get_by_role("button", name="{size}").click()
+    expect(page.locator("#names li").first).to_have_text("Paris_224x128.mp4")
+    take_screenshot(page, "export")
+    check_accessibility(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the ZIP").click()
+    assert download.value.suggested_filename == "Sneaker-cities_Batch-1.zip"
+
+
+@pytest.mark.parametrize("viewport", [None, PHONE], ids=["desktop", "phone"])
+def test_a_batch_is_shared_with_somebody_who_has_no_account(
+    open_page: Callable[..., Page],
+    take_screenshot: Shoot,
+    email: str,
+    batch_id: UUID,
+    viewport: dict[str, int] | None,
+) -> None:
+    options = {"viewport": viewport} if viewport else {}
+    page = open_page(**options)
+    sign_in(page, email)
+    expect(page.get_by_text("5 to review")).to_be_visible()
+    take_screenshot(page, "campaigns-waiting")
+    check_accessibility(page)
+    page.get_by_role("link", name="Sneaker cities").click()
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("is in the archive")).to_be_visible()
+    take_screenshot(page, "campaigns-archived")
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("link", name="Sneaker cities").click()
+    take_screenshot(page, "campaign-actions")
+    check_accessibility(page)
+    page.get_by_role("link", name="Batch 1").click()
+    page.get_by_role("link", name="Share").click()
+    page.get_by_label("Whom it is for").fill("Acme")
+    page.get_by_label("They may approve and reject").check()
+    page.get_by_role("button", name="Make a link").click()
+    link = page.get_by_label("Link, shown only this once").input_value()
+    take_screenshot(page, "share")
+    check_accessibility(page)
+
+    outside = open_page(**options)
+    outside.goto(link[link.index("/r/") :])
+    expect(outside.locator("video")).to_have_count(5)
+    first = outside.locator(".compare__item").first
+    first.get_by_label("Comment on variant 1").fill("more sea")
+    first.get_by_role("button", name="Reject").click()
+    expect(first.get_by_text("Rejected")).to_be_visible()
+    take_screenshot(outside, "shared")
+    check_accessibility(outside)
