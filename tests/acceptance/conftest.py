@@ -109,7 +109,7 @@ def take_screenshot() -> Callable[[Page, str], None]:
         for scheme in schemes:
             page.emulate_media(color_scheme=scheme)
             path = SCREENSHOTS / f"{name}-{width}-{scheme}.png"
-            # Hiding the caret leaves style attributes behind, which htmx copies and our policy bans.
+            # Hiding the caret leaves style attributes, which htmx copies and our policy bans.
             page.screenshot(path=path, full_page=True, caret="initial")
         page.emulate_media(color_scheme="light")
         overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
