@@ -254,7 +254,8 @@ class TestUpload:
                 stream=io.BytesIO(table.encode()),
             )
             # Its names are not the campaign's, so it could as well be a row of values.
-            uploads.answer_questions(session, actor, storage, upload.id, answers={"header": "names"})
+            answers = {"header": "names"}
+            uploads.answer_questions(session, actor, storage, upload.id, answers=answers)
         chosen = {"geography": "place", "audience": "who", "backdrop": "where"}
         spec = make_spec(
             parameters=tuple(
