@@ -67,9 +67,9 @@ def watch_to_the_end(page: Page, shoot: Shoot) -> None:
     shoot(page, "batch-running")
     expect(page.locator("#progress .headline-figure")).to_have_text("100%", timeout=240_000)
     expect(page.locator(".tile img")).to_have_count(12)
-    # All of it came without a reload, and the polling has ended.
+    # All of it came without a reload, and the polling ends.
     assert page.evaluate("window.isStillHere")
-    assert page.locator("[hx-trigger^='every']").count() == 0
+    expect(page.locator("[hx-trigger^='every']")).to_have_count(0)
     shoot(page, "batch-done")
 
 
