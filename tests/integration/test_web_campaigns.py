@@ -379,3 +379,13 @@ def test_the_list_shows_campaigns_with_their_progress(editor: Browser, campaign:
     page = editor.get("/").text
     assert campaign.name in page
     assert "Nothing rendered yet" in page
+
+
+def test_a_campaign_that_lives_on_tables_begins_its_batches_with_one(editor: Browser) -> None:
+    values = {"values:backdrop": "", "values:geography": ""}
+    saved = editor.post("/campaigns/new", FORM | values | {"then": "save"})
+    page = editor.get(saved.location).text
+    assert "from a spreadsheet" in page
+    assert '<a class="button button--primary" href="/campaigns/' in page
+    assert "New batch" not in page
+    assert "See count and price" not in page
