@@ -293,7 +293,8 @@ def test_pausing_resuming_and_cancelling(editor: Browser) -> None:
         assert editor.post(f"{batch}/{verb}").status_code == 302
         assert words in editor.get(batch).text
     cancelled = editor.get(batch).text
-    assert "Waiting" not in cancelled
+    progress = cancelled.split('id="progress"')[1].split("</section>")[0]
+    assert "Waiting" not in progress
     assert "Back to the campaign" in cancelled
     assert "100%" not in cancelled
     again = editor.post(f"{batch}/duplicate")
