@@ -47,6 +47,7 @@ def check_package(stream: BinaryIO) -> None:
                     )
                 if part.filename.endswith((".xml", ".rels")):
                     _check_markup(package, part)
+    # zipfile says NotImplementedError of a compression that it does not know.
     except (zipfile.BadZipFile, NotImplementedError, OSError):
         message = "this workbook is damaged or was cut short; save it anew, or as “CSV UTF-8”"
         raise fail("damaged_workbook", message) from None

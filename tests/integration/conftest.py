@@ -1,4 +1,4 @@
-"""What the tests of jobs, leases and batches share: a running batch and its jobs as rows."""
+"""What integration tests share: rows to begin with, the dashboard, workers, receivers."""
 
 from __future__ import annotations
 
@@ -8,25 +8,80 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
+from flask import Flask
 from sqlalchemy import select, text
 
+from app.access import Actor, Role
 from app.config import Config, WorkerSettings
 from app.db import Database
-from app.models import Batch, JobPurpose, RenderJob, Workspace
+from app.models import Batch, Campaign, JobPurpose, RenderJob, Workspace
+from app.services import batches
 from app.stack.folder import StateFolder
 from app.stack.stack import stop_everything
 from app.storage import Storage
 from tests.command_line import Command
 from tests.engines import NullEngine
 from tests.factories import make_batch, make_campaign, make_jobs, make_workspace
+from tests.integration.batch_tools import make_spec
+from tests.integration.webhook_tools import Desk
 from tests.rendering import SETTINGS_OF_TESTS, Run
+from tests.web import Browser, make_app, make_member
+from tests.webhook_receiver import Receiver, receiving
 
 if TYPE_CHECKING:
     from workers.render_worker import RenderWorker
+
+
+@pytest.fixture
+def campaign(database: Database, actor: Actor) -> Campaign:
+    """A campaign in `workspace` with typed values."""
+    with database.system_scope() as session:
+        return make_campaign(session, workspace_id=actor.workspace_id)
+
+
+@pytest.fixture
+def create(database: Database, actor: Actor, campaign: Campaign) -> Callable[..., Batch]:
+    """Makes batches of `campaign`."""
+
+    def create(**changes: Any) -> Batch:
+        with database.workspace_scope(actor) as session:
+            return batches.create_batch(
+                session, actor, campaign_id=campaign.id, spec=make_spec(**changes)
+            )
+
+    return create
+
+
+@pytest.fixture
+def app(config: Config) -> Flask:
+    """The dashboard on the test's database."""
+    return make_app(config)
+
+
+@pytest.fixture
+def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
+    """Signed in as an editor of `workspace`."""
+    browser = Browser(app)
+    browser.sign_in(make_member(database, workspace, Role.EDITOR))
+    browser.get("/")
+    return browser
+
+
+@pytest.fixture
+def desk(database: Database, config: Config, actor: Actor) -> Desk:
+    """Webhooks of `workspace`, with a dispatcher run by hand."""
+    return Desk(database, config, actor)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A local server that takes messages."""
+    with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture

@@ -52,12 +52,6 @@ def make_spec(**changes: Any) -> BatchSpec:
     return BatchSpec(**values | changes)
 
 
-@pytest.fixture
-def campaign(database: Database, actor: Actor) -> Campaign:
-    with database.system_scope() as session:
-        return make_campaign(session, workspace_id=actor.workspace_id)
-
-
 def launch(database: Database, actor: Actor, campaign: Campaign, **changes: Any) -> UUID:
     with database.workspace_scope(actor) as session:
         batch = batches.create_batch(

@@ -19,7 +19,7 @@ from app.services.planning import PlanTerms, find_varying
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
 from engine.plan import plan
 from engine.terms import known_terms
-from tests.factories import SETTINGS, VALUES, make_artifact_files, make_campaign
+from tests.factories import SETTINGS, VALUES, make_artifact_files
 
 pytestmark = pytest.mark.usefixtures("weights")
 
@@ -37,12 +37,6 @@ def make_spec(**changes: Any) -> BatchSpec:
     )
     values = {"parameters": parameters, "mode": ExpansionMode.CARTESIAN, "settings": DRAFT}
     return BatchSpec(**values | changes)
-
-
-@pytest.fixture
-def campaign(database: Database, actor: Actor) -> Campaign:
-    with database.system_scope() as session:
-        return make_campaign(session, workspace_id=actor.workspace_id)
 
 
 @pytest.fixture

@@ -10,29 +10,15 @@ import pytest
 from flask import Flask
 
 from app.access import Role
-from app.config import Config
 from app.db import Database
 from app.models import Campaign, Parameter, Workspace
 from app.storage import Storage
 from tests.factories import make_campaign, make_workspace
 from tests.integration.gallery_tools import launch, render
 from tests.integration.test_web_campaigns import FORM
-from tests.web import Browser, make_app, make_member
+from tests.web import Browser, make_member
 
 pytestmark = pytest.mark.usefixtures("weights")
-
-
-@pytest.fixture
-def app(config: Config) -> Flask:
-    return make_app(config)
-
-
-@pytest.fixture
-def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
-    browser = Browser(app)
-    browser.sign_in(make_member(database, workspace, Role.EDITOR))
-    browser.get("/")
-    return browser
 
 
 def add(editor: Browser, name: str, **changes: str) -> str:

@@ -11,12 +11,11 @@ import pytest
 from flask import Flask
 
 from app.access import Actor, Role
-from app.config import Config
 from app.db import Database
 from app.models import Batch, Campaign, Parameter, Upload, Workspace
 from app.services import expanding
 from tests.factories import make_batch, make_campaign, make_workspace
-from tests.web import Browser, make_app, make_member
+from tests.web import Browser, make_member
 
 pytestmark = pytest.mark.usefixtures("weights")
 
@@ -39,30 +38,11 @@ FORM: dict[str, Any] = {
 
 
 @pytest.fixture
-def app(config: Config) -> Flask:
-    return make_app(config)
-
-
-@pytest.fixture
-def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
-    browser = Browser(app)
-    browser.sign_in(make_member(database, workspace, Role.EDITOR))
-    browser.get("/")
-    return browser
-
-
-@pytest.fixture
 def viewer(app: Flask, database: Database, workspace: Workspace) -> Browser:
     browser = Browser(app)
     browser.sign_in(make_member(database, workspace, Role.VIEWER))
     browser.get("/")
     return browser
-
-
-@pytest.fixture
-def campaign(database: Database, actor: Actor) -> Campaign:
-    with database.system_scope() as session:
-        return make_campaign(session, workspace_id=actor.workspace_id)
 
 
 def count(database: Database, model: type[Any]) -> int:

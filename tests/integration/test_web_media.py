@@ -26,19 +26,6 @@ POSTER = b"RIFF....WEBP"
 
 
 @pytest.fixture
-def app(config: Config) -> Flask:
-    return make_app(config)
-
-
-@pytest.fixture
-def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
-    browser = Browser(app)
-    browser.sign_in(make_member(database, workspace, Role.EDITOR))
-    browser.get("/")
-    return browser
-
-
-@pytest.fixture
 def batch(editor: Browser, database: Database, storage: Storage, tmp_path: Path) -> str:
     """The page of a batch of six: the first variant has its video, the others failed."""
     path = create_batch(editor)

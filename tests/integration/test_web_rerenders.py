@@ -9,31 +9,17 @@ import pytest
 from flask import Flask
 
 from app.access import Role
-from app.config import Config
 from app.db import Database
 from app.models import Batch, Variant, Workspace
 from app.services.rerenders import bind_values
 from app.storage import Storage
 from tests.factories import make_workspace
 from tests.integration.gallery_tools import launch, render
-from tests.web import Browser, make_app, make_member
+from tests.web import Browser, make_member
 
 pytestmark = pytest.mark.usefixtures("weights")
 
 PROMPT = "a red sneaker on a beach, Tokyo"
-
-
-@pytest.fixture
-def app(config: Config) -> Flask:
-    return make_app(config)
-
-
-@pytest.fixture
-def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
-    browser = Browser(app)
-    browser.sign_in(make_member(database, workspace, Role.EDITOR))
-    browser.get("/")
-    return browser
 
 
 @pytest.fixture

@@ -13,30 +13,16 @@ from flask import Flask
 from sqlalchemy import text
 
 from app.access import Role
-from app.config import Config
 from app.db import Database
 from app.models import Artifact, Review, ShareLink, Workspace
 from app.storage import Storage
 from tests.factories import make_artifact_files, make_workspace
 from tests.integration.gallery_tools import launch, render, video_of
-from tests.web import Browser, make_app, make_member
+from tests.web import Browser, make_member
 
 pytestmark = pytest.mark.usefixtures("weights")
 
 LINK = re.compile(r'value="https?://[^"/]+(/r/[\w-]{43})"')
-
-
-@pytest.fixture
-def app(config: Config) -> Flask:
-    return make_app(config)
-
-
-@pytest.fixture
-def editor(app: Flask, database: Database, workspace: Workspace) -> Browser:
-    browser = Browser(app)
-    browser.sign_in(make_member(database, workspace, Role.EDITOR))
-    browser.get("/")
-    return browser
 
 
 @pytest.fixture

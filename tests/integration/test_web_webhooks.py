@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from standardwebhooks import Webhook
 
-from app.access import Actor, Role
+from app.access import Role
 from app.config import Config
 from app.db import Database
 from app.models import WebhookDisabledReason, WebhookEndpoint, Workspace
 from tests.integration.webhook_tools import LOOPBACK, Desk
 from tests.web import Browser, make_app, make_member
-from tests.webhook_receiver import Receiver, Reply, receiving
+from tests.webhook_receiver import Receiver, Reply
 
 EVENTS = ["batch.completed", "batch.failed"]
 
@@ -33,17 +32,6 @@ def browser(config: Config, database: Database, workspace: Workspace) -> Browser
     browser = Browser(make_app(config))
     browser.sign_in(make_member(database, workspace, Role.OWNER))
     return browser
-
-
-@pytest.fixture
-def desk(database: Database, config: Config, actor: Actor) -> Desk:
-    return Desk(database, config, actor)
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as receiver:
-        yield receiver
 
 
 def add(browser: Browser, url: str) -> tuple[str, str]:

@@ -47,11 +47,6 @@ def config(config: Config) -> Config:
     return replace(config, webhook_allowed_networks=LOOPBACK, base_url="https://adloom.example.com")
 
 
-@pytest.fixture
-def desk(database: Database, config: Config, actor: Actor) -> Desk:
-    return Desk(database, config, actor)
-
-
 def data_of(desk: Desk, event_type: WebhookEventType) -> list[dict[str, Any]]:
     return [event.data for event in desk.events(event_type)]
 
