@@ -100,30 +100,14 @@ STEP_CACHES: Final[Mapping[QualityProfile, StepCachePolicy | None]] = MappingPro
 STEP_CACHE_CANDIDATES: Final[Mapping[QualityProfile, tuple[StepCachePolicy, ...]]] = (
     MappingProxyType(
         {
-            QualityProfile.EXACT: (),
-            QualityProfile.FAITHFUL: (
-                _extrapolation(interval=4),
-                _extrapolation(interval=3),
-                _extrapolation(interval=2),
-            ),
-            QualityProfile.CONSISTENT: (
-                _extrapolation(interval=5),
-                _extrapolation(interval=4),
-                _extrapolation(interval=3),
-                _extrapolation(interval=2),
-            ),
-            QualityProfile.FAST: (
-                _extrapolation(interval=6),
-                _extrapolation(interval=5),
-                _extrapolation(interval=4),
-                _extrapolation(interval=3),
-            ),
-            QualityProfile.DRAFT: (
-                _extrapolation(interval=6),
-                _extrapolation(interval=5),
-                _extrapolation(interval=4),
-                _extrapolation(interval=3),
-            ),
+            profile: tuple(_extrapolation(interval=interval) for interval in intervals)
+            for profile, intervals in (
+                (QualityProfile.EXACT, ()),
+                (QualityProfile.FAITHFUL, (4, 3, 2)),
+                (QualityProfile.CONSISTENT, (5, 4, 3, 2)),
+                (QualityProfile.FAST, (6, 5, 4, 3)),
+                (QualityProfile.DRAFT, (6, 5, 4, 3)),
+            )
         }
     )
 )
