@@ -17,6 +17,7 @@ from app.services.in_flight import InHand
 from app.storage import Storage
 from tests.engines import NullEngine
 from tests.factories import make_jobs
+from tests.web import Browser
 from workers import heartbeat
 from workers.render_worker import RenderWorker
 
@@ -85,6 +86,17 @@ def test_steps_of_running_renders_count_as_parts_of_renders(
     # Two renders' worth in ten seconds, and two are left.
     assert progress.rate_per_s == pytest.approx(0.2, rel=0.1)
     assert progress.eta_s == pytest.approx(10.0, rel=0.1)
+
+
+@pytest.mark.usefixtures("weights")
+def test_a_batch_is_not_whole_before_its_files_are_written(
+    database: Database, editor: Browser, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    say(database, running_batch, 16)
+    page = editor.get(f"/batches/{running_batch.id}/progress").text
+    assert '<p class="headline-figure">99%</p>' in page
 
 
 def test_a_lost_worker_counts_no_more_and_is_forgotten(
