@@ -53,8 +53,10 @@ def run_stage(stage: str, run: RunFolder, timer: Timer, options: argparse.Namesp
     if stage == "transformer":
         return TransformerTrainer(run, TransformerPlan()).train(latents, timer)
     if stage == "cool":
-        steps = options.cool_down
-        return TransformerTrainer(run, TransformerPlan(), cool_down=steps).train(latents, timer)
+        trainer = TransformerTrainer(
+            run, TransformerPlan(cool_from=options.cool_from), cool_down=options.cool_down
+        )
+        return trainer.train(latents, timer)
     run.log("export", target=str(options.out), size_bytes=export(run, options.out))
     return True
 
@@ -71,6 +73,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="stop after this time; the state is kept")
     parser.add_argument("--clips", type=int, default=2000, help="cached clips per aspect bucket")
     parser.add_argument("--cool-down", type=int, default=1000, help="steps of --stage cool")
+    parser.add_argument(
+        "--cool-from", type=float, default=1.0, help="share of the rates --stage cool begins with"
+    )
     parser.add_argument("--threads", type=int, default=1, help="processor threads")
     parser.add_argument(
         "--init-from", type=Path, help="fill an empty train folder from an exported checkpoint"

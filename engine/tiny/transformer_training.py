@@ -47,6 +47,7 @@ class TransformerPlan:
     compiled: bool = True
     steps: int | None = None  # None: until stopped
     cool_down_average_decay: float = 0.99
+    cool_from: float = 1.0  # share of the rates that a cool-down begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ class TransformerTrainer:
         factor = min(1.0, step / plan.warm_up_steps)
         factor *= min(1.0, math.sqrt(plan.decay_from_step / step))
         if self.cool_down is not None:
-            factor *= max(0.05, 1 - (self.step - self.first_step) / self.cool_down)
+            left = 1 - (self.step - self.first_step) / self.cool_down
+            factor *= max(0.05, plan.cool_from * left)
         for optimizer, rate in zip(self.optimizers, (plan.muon_lr, plan.adam_lr), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
