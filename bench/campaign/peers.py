@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from io import StringIO
+from itertools import product
 from typing import Any
 
 import diffusers
@@ -24,7 +25,7 @@ MAG = (0.06, 0.12, 0.24)
 TAYLOR = (2, 3, 4)
 SEA = (0.1, 0.25)
 ATTENTION = (2, 4)
-CACHE_DIT = (0.08, 0.15, 0.3)
+CACHE_DIT = (0.08, 0.15, 0.3)  # as it is, and with its TaylorSeer calibrator
 FEWER_STEPS = (20, 15, 10)
 
 
@@ -52,11 +53,11 @@ class Peers:
                     warm_up=self._measure_mag_ratios if peer == "MagCache" else None,
                 )
         if importlib.util.find_spec("cache_dit") is not None:
-            for threshold in CACHE_DIT:
+            for threshold, is_taylor in product(CACHE_DIT, (False, True)):
                 yield Side(
-                    name=f"cache-dit DBCache {threshold}, batched",
+                    name=f"cache-dit DBCache{'+TaylorSeer' * is_taylor} {threshold}, batched",
                     peer="cache-dit",
-                    render=self._with_cache_dit(threshold),
+                    render=self._with_cache_dit(threshold, is_taylor=is_taylor),
                 )
 
     def _settings(self) -> Mapping[str, Mapping[str, Config]]:
@@ -141,7 +142,9 @@ class Peers:
             mag_ratios=self._mag_ratios,
         )
 
-    def _with_cache_dit(self, threshold: float) -> Callable[[list[GenerationRequest]], Rendered]:
+    def _with_cache_dit(
+        self, threshold: float, *, is_taylor: bool
+    ) -> Callable[[list[GenerationRequest]], Rendered]:
         def render(requests: list[GenerationRequest]) -> Rendered:
             # An extra that replaces parts of diffusers when it is imported, so only now.
             cache_dit = importlib.import_module("cache_dit")
@@ -153,6 +156,7 @@ class Peers:
                     max_warmup_steps=4,
                     residual_diff_threshold=threshold,
                 ),
+                calibrator_config=cache_dit.TaylorSeerCalibratorConfig() if is_taylor else None,
             )
             try:
                 return self._plain.batched()(requests)

@@ -114,7 +114,7 @@ def full_schedule() -> Schedule:
         ],
         sweep=three[1],
         quality=[*single, *three],
-        max_settings=4,
+        max_settings=6,
         max_peers=16,
     )
 

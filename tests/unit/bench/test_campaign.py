@@ -90,12 +90,14 @@ def _cells() -> dict[str, Any]:
         f"speed|plain batched|{MAIN}": speed(2.0, 60),
         f"speed|Quick peer|{MAIN}": speed(0.8, 20),
         f"speed|Good peer|{MAIN}": speed(1.2, 30),
+        f"speed|Near peer|{MAIN}": speed(1.6, 40),
         f"speed|Adloom faithful|{MAIN}": speed(0.4, 25),
         f"speed|Adloom faithful{GUARD_INCLUDED}|{MAIN}": speed(0.6, 30),
         "speed|Adloom faithful|three-4-base0-seed0": speed(0.5, 27),
         "quality|plain batched|backdrop-2-base0-seed0": variants(80.0, 1.0),
         "quality|Quick peer|backdrop-2-base0-seed0": variants(25.0, 0.9),
         "quality|Good peer|backdrop-2-base0-seed0": variants(33.0, 0.97),
+        "quality|Near peer|backdrop-2-base0-seed0": variants(35.6, 0.99),
         "quality|Adloom faithful|backdrop-2-base0-seed0": variants(36.0, 0.98),
         "sweep|Good peer|backdrop-2-base0-seed0": _tried(1.3, 33.0),
         f"speed|Odd peer|{MAIN}": {"refused": "ValueError: it knows no Wan"},
@@ -107,7 +109,7 @@ def _tried(seconds: float, psnr_db: float, ssim: float = 0.9) -> dict[str, Any]:
 
 
 def test_the_report_compares_with_the_quickest_peer_of_equal_quality(tmp_path: Path) -> None:
-    names = ["plain loop", "plain batched", "Quick peer", "Good peer", "Odd peer"]
+    names = ["plain loop", "plain batched", "Quick peer", "Good peer", "Near peer", "Odd peer"]
     header = {
         "main": MAIN,
         "sides": [*names, "Adloom faithful", f"Adloom faithful{GUARD_INCLUDED}"],
@@ -115,14 +117,15 @@ def test_the_report_compares_with_the_quickest_peer_of_equal_quality(tmp_path: P
     }
     images = tmp_path / "images"
     text = write_report(_cells(), header=header, folder=tmp_path, images=images)
-    assert "| Adloom faithful | 10.00x | 5.00x | 3.00x |" in text
-    assert f"| Adloom faithful{GUARD_INCLUDED} | 6.67x | 3.33x | 2.00x |" in text
+    promising, as_close = "(Good peer, 33.0 dB)", "(Near peer, 35.6 dB)"
+    assert f"| Adloom faithful | 10.00x | 5.00x | 3.00x {promising} | 4.00x {as_close} |" in text
+    guarded = f"Adloom faithful{GUARD_INCLUDED}"
+    assert f"| {guarded} | 6.67x | 3.33x | 2.00x {promising} | 2.67x {as_close} |" in text
     assert "| Adloom faithful | 0.400 | 0.600 | 10.00x |" in text
     # Denoising takes 0.4 of 0.9 seconds.
     assert "0.400 (44%)" in text
     assert "| 1.8x |" in text
     assert "| **Good peer** | 1.300 |" in text
-    assert "Good peer (33.0 dB)" in text
     assert "- Odd peer: ValueError: it knows no Wan" in text
     assert "50% (100%)" in text
     assert (tmp_path / "campaign.md").read_text() == text
