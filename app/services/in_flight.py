@@ -30,6 +30,15 @@ class InHand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """Denoising steps of the jobs that one lease holds; a shared step counts for each of them."""
+
+    done: int
+    planned: int
+    job_count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InFlight:
     """What is done of running renders, in renders, and since when the first worker is at it."""
 
@@ -72,6 +81,21 @@ def forget_lost(session: Session) -> None:
     """Drop what workers said that have not been heard of for long."""
     age = timedelta(seconds=FORGET_AFTER_S)
     session.execute(delete(WorkerProgress).where(WorkerProgress.updated_at < func.now() - age))
+
+
+def find_steps(session: Session, lease_token: int) -> Steps | None:
+    """How far the jobs under a lease are; None as long as their worker has not said."""
+    row = session.execute(
+        select(
+            WorkerProgress.steps_done, WorkerProgress.steps_planned, WorkerProgress.job_count
+        ).where(
+            WorkerProgress.lease_token == lease_token,
+            WorkerProgress.updated_at > func.now() - timedelta(seconds=STALE_AFTER_S),
+        )
+    ).first()
+    if row is None:
+        return None
+    return Steps(done=row.steps_done, planned=row.steps_planned, job_count=row.job_count)
 
 
 def measure(session: Session, batch_id: UUID) -> InFlight:

@@ -1,4 +1,4 @@
-"""One variant: its page, its place in the lightbox, and its review."""
+"""One variant: its page, which follows its render, its place in the lightbox, and its review."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from app.services.batches import VariantView
 from app.web.facts import provenance_facts, settings_facts, variant_facts
 from app.web.media import download_url, media_url
 from app.web.prompt_parts import from_stored
-from app.web.scope import is_htmx, page, signed_in, start_over
+from app.web.rendering import rendering_context
+from app.web.scope import conditional, is_htmx, page, signed_in, start_over
 from app.web.sharing import lineage, work_facts
-from app.web.tiles import kinds_of, spec_of, tile_of
+from app.web.tiles import Tile, kinds_of, spec_of, tile_of
 
 blueprint = Blueprint("variants", __name__, url_prefix="/variants")
+
+# Where a variant is shown: on its own page, or over the gallery, whose tile changes with it.
+PAGE, GALLERY = "page", "gallery"
 
 
 @blueprint.get("/<uuid:variant_id>")
@@ -34,7 +38,20 @@ def show(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValu
 @signed_in
 def lightbox(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
     view = batches.get_variant(session, actor, variant_id)
-    return page("partials/lightbox.html", **_context(session, actor, view))
+    return page("partials/lightbox.html", place=GALLERY, **_context(session, actor, view))
+
+
+@blueprint.get("/<uuid:variant_id>/live")
+@signed_in
+def live(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnValue:
+    """How far the render is, and all that it brings once it has ended; 304 without news."""
+    view = batches.get_variant(session, actor, variant_id)
+    context = _context(session, actor, view)
+    context |= _details(view, context["tile"])
+    return conditional(
+        context["live_etag"],
+        lambda: page("partials/variant_live.html", place=_place(), **context),
+    )
 
 
 @blueprint.post("/<uuid:variant_id>/rerender")
@@ -73,7 +90,12 @@ def review(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnVa
     if not is_htmx():
         return redirect(url_for("variants.show", variant_id=variant_id))
     view = batches.get_variant(session, actor, variant_id)
-    return page("partials/reviewed.html", is_out_of_band=True, **_context(session, actor, view))
+    context = _context(session, actor, view)
+    return page("partials/reviewed.html", is_out_of_band=True, place=_place(), **context)
+
+
+def _place() -> str:
+    return PAGE if request.values.get("place") == PAGE else GALLERY
 
 
 def _variant_page(
@@ -86,28 +108,33 @@ def _variant_page(
 ) -> Response:
     """The variant with its lineage; with what was typed where it could not be used."""
     view = batches.get_variant(session, actor, variant_id)
-    variant, artifact = view.variant, view.artifact
     context = _context(session, actor, view)
-    names = [chip.name for chip in context["tile"].chips]
     return page(
         "variants/show.html",
         status=error.status if error else 200,
-        negative_prompt=variant.negative_prompt,
-        fact_groups=[
-            ("Values", variant_facts(variant, names)),
-            ("Settings", settings_facts(variant.settings, seed=variant.seed)),
-            (
-                "How it was made",
-                [*provenance_facts(artifact), *work_facts(artifact)] if artifact else [],
-            ),
-        ],
-        lineage=lineage(artifact) if artifact else [],
-        num_steps=variant.settings["num_inference_steps"],
+        place=PAGE,
+        negative_prompt=view.variant.negative_prompt,
         origin=rerenders.find_origin(session, actor, context["batch"]),
-        rerenders=rerenders.list_rerenders(session, actor, variant),
-        **context | ({"typed": typed} if typed else {}),
+        rerenders=rerenders.list_rerenders(session, actor, view.variant),
+        **context | _details(view, context["tile"]) | ({"typed": typed} if typed else {}),
         errors={"seed" if error.field == "seed" else "prompt": error.message} if error else {},
     )
+
+
+def _details(view: VariantView, tile: Tile) -> dict[str, Any]:
+    """Its values, its settings, and how it was made once it is."""
+    variant, artifact = view.variant, view.artifact
+    names = [chip.name for chip in tile.chips]
+    made = [*provenance_facts(artifact), *work_facts(artifact)] if artifact else []
+    return {
+        "fact_groups": [
+            ("Values", variant_facts(variant, names)),
+            ("Settings", settings_facts(variant.settings, seed=variant.seed)),
+            ("How it was made", made),
+        ],
+        "lineage": lineage(artifact) if artifact else [],
+        "num_steps": variant.settings["num_inference_steps"],
+    }
 
 
 def _context(session: Session, actor: Actor, view: VariantView) -> dict[str, Any]:
@@ -126,6 +153,6 @@ def _context(session: Session, actor: Actor, view: VariantView) -> dict[str, Any
         "video_url": None if is_image else url,
         "image_url": url if is_image else None,
         "media_type": artifact.media_type if artifact else None,
-        "job_message": view.job.error_message if view.job and not artifact else None,
+        **rendering_context(session, view),
         "download_url": download_url(artifact, f"variant-{tile.number}") if artifact else None,
     }

@@ -7,15 +7,25 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import UUID
 
 import pytest
+from flask import Flask
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from werkzeug.serving import make_server
 
+from app.access import Role
 from app.config import Config
+from app.db import Database
+from app.models import Workspace
 from app.paths import ROOT
 from app.queues import Queue
-from tests.web import make_app
+from app.storage import Storage
+from tests.acceptance.pages import make_clip
+from tests.integration.gallery_tools import launch, render
+from tests.web import Browser as Client
+from tests.web import make_app, make_member
 from workers.runtime import Runtime
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -50,6 +60,45 @@ class Site:
     """The dashboard behind an address."""
 
     url: str
+
+
+@pytest.fixture
+def app(config: Config) -> Flask:
+    return make_app(config)
+
+
+@pytest.fixture
+def web_site(app: Flask) -> Iterator[Site]:
+    """The web server alone: nothing is rendered by itself."""
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Site(url=f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture
+def email(database: Database, workspace: Workspace) -> str:
+    return make_member(database, workspace, Role.OWNER)
+
+
+@pytest.fixture
+def batch_id(app: Flask, database: Database, storage: Storage, tmp_path: Path, email: str) -> UUID:
+    """Six variants of two seconds, of which the last failed; rendered by hand, without engine."""
+    browser = Client(app)
+    browser.sign_in(email)
+    browser.get("/")
+    batch_id = launch(browser)
+    render(
+        database,
+        storage,
+        tmp_path,
+        batch_id,
+        is_good=lambda ordinal: ordinal < 5,
+        make_video=lambda ordinal: make_clip(tmp_path, ordinal),
+    )
+    return batch_id
 
 
 @pytest.fixture

@@ -5,116 +5,23 @@ The renders are made by hand here, so that no engine has to run.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Callable
 from uuid import UUID
 
-import numpy as np
 import pytest
-from flask import Flask
 from playwright.sync_api import Page, expect
-from werkzeug.serving import make_server
 
-from app.access import Role
-from app.config import Config
-from app.db import Database
-from app.models import Workspace
-from app.storage import Storage
-from engine.media import encode_video
-from tests.acceptance.conftest import PHONE
-from tests.integration.gallery_tools import launch, render
-from tests.paths import AXE
-from tests.web import PASSWORD, Browser, make_app, make_member
+from tests.acceptance.conftest import PHONE, Site
+from tests.acceptance.pages import check_accessibility, sign_in, wait_until_all_play
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
 
-# Half-way through a change of colours nothing can be judged.
-WITHOUT_TRANSITIONS = """() => {
-  const sheet = new CSSStyleSheet();
-  sheet.replaceSync("* { transition: none !important; animation: none !important }");
-  document.adoptedStyleSheets = [sheet];
-}"""
 Shoot = Callable[[Page, str], None]
 
 
 @pytest.fixture
-def app(config: Config) -> Flask:
-    return make_app(config)
-
-
-@pytest.fixture
-def site(app: Flask) -> Iterator[SimpleNamespace]:
-    """The web server alone."""
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    thread.join()
-
-
-@pytest.fixture
-def email(database: Database, workspace: Workspace) -> str:
-    return make_member(database, workspace, Role.OWNER)
-
-
-@pytest.fixture
-def batch_id(app: Flask, database: Database, storage: Storage, tmp_path: Path, email: str) -> UUID:
-    """Six variants of two seconds, of which the last failed."""
-    browser = Browser(app)
-    browser.sign_in(email)
-    browser.get("/")
-    batch_id = launch(browser)
-
-    def make_video(ordinal: int) -> bytes:
-        frames = np.full((24, 128, 224, 3), 30 * ordinal, np.uint8)
-        frames[:, 20:60, 20:60] = np.arange(24, dtype=np.uint8)[:, None, None, None] * 10
-        path = tmp_path / "clip.mp4"
-        path.unlink(missing_ok=True)
-        encode_video(frames, 12, path)
-        return path.read_bytes()
-
-    render(
-        database,
-        storage,
-        tmp_path,
-        batch_id,
-        is_good=lambda ordinal: ordinal < 5,
-        make_video=make_video,
-    )
-    return batch_id
-
-
-def sign_in(page: Page, email: str) -> None:
-    page.goto("/login")
-    page.get_by_label("Email").fill(email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Campaigns")).to_be_visible()
-
-
-def check_accessibility(page: Page) -> None:
-    """No violation that axe-core finds, in either theme."""
-    # The page's own policy refuses scripts and styles that are put in by tag.
-    page.evaluate(AXE.read_text())
-    page.evaluate(WITHOUT_TRANSITIONS)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = page.evaluate("axe.run().then(result => result.violations)")
-        told = [f"{item['id']}: {[node['target'] for node in item['nodes']]}" for item in found]
-        assert told == [], f"{scheme}: {page.url}"
-    page.emulate_media(color_scheme="light")
-
-
-def wait_until_all_play(page: Page) -> None:
-    for _ in range(200):
-        times = page.evaluate("[...document.querySelectorAll('video')].map(v => v.currentTime)")
-        if min(times) > 0.1:
-            return
-        page.wait_for_timeout(50)
-    pytest.fail("some video does not play")
+def site(web_site: Site) -> Site:
+    return web_site
 
 
 def test_variants_are_reviewed_by_keys_and_by_ticks_and_compared(

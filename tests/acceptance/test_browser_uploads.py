@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
 from playwright.sync_api import Page, expect
-from werkzeug.serving import make_server
 
 from app.access import Role
-from app.config import Config
 from app.db import Database
 from app.models import Workspace
-from tests.acceptance.conftest import PHONE
+from tests.acceptance.conftest import PHONE, Site
 from tests.factories import make_campaign
-from tests.web import PASSWORD, make_app, make_member
+from tests.web import PASSWORD, make_member
 
 pytestmark = pytest.mark.browser
 
@@ -31,22 +27,9 @@ MESSY = (
 NEWER = HEADER + "r1,beach,Oslo,young runners,01/02/25,flight 1\nr3,snow,Rome,gamers,,\n"
 
 
-@dataclass
-class Site:
-    """The dashboard behind an address."""
-
-    url: str
-
-
 @pytest.fixture
-def site(config: Config) -> Iterator[Site]:
-    """The web server alone: nothing is rendered here."""
-    server = make_server("127.0.0.1", 0, make_app(config), threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield Site(url=f"http://127.0.0.1:{server.server_port}")
-    server.shutdown()
-    thread.join()
+def site(web_site: Site) -> Site:
+    return web_site
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ from pathlib import Path
 from uuid import UUID
 
 from PIL import Image
+from sqlalchemy.orm import Session
 
 from app.db import Database
 from app.models import Batch, RenderJob, Variant
 from app.services import expanding, leases
+from app.services.claimed import ClaimedGroup
 from app.services.leases import NewArtifact, NewUsage
 from app.storage import Storage
 from tests.factories import make_artifact_files
@@ -54,14 +56,8 @@ def render(
             for job in group.jobs:
                 ordinal = session.get_one(Variant, job.variant_id).ordinal
                 if is_good(ordinal):
-                    artifact = _store(storage, folder, ordinal, make_video(ordinal))
-                    assert leases.finish_succeeded(
-                        session,
-                        job_id=job.job_id,
-                        token=group.token,
-                        artifact=artifact,
-                        usage=NewUsage(units=60.0, render_s=2.0),
-                    )
+                    artifact = store(storage, folder, ordinal, make_video(ordinal))
+                    succeed(session, group, job.job_id, artifact)
                 else:
                     leases.finish_failed(
                         session,
@@ -76,6 +72,16 @@ def render(
         return [variant.id for variant in found]
 
 
+def succeed(session: Session, group: ClaimedGroup, job_id: UUID, artifact: NewArtifact) -> None:
+    assert leases.finish_succeeded(
+        session,
+        job_id=job_id,
+        token=group.token,
+        artifact=artifact,
+        usage=NewUsage(units=60.0, render_s=2.0),
+    )
+
+
 def batch_of(database: Database, variant_id: UUID) -> Batch:
     with database.system_scope() as session:
         return session.get_one(Batch, session.get_one(Variant, variant_id).batch_id)
@@ -86,7 +92,7 @@ def job_states(database: Database, batch_id: UUID) -> list[str]:
         return sorted(job.state for job in session.query(RenderJob).filter_by(batch_id=batch_id))
 
 
-def _store(storage: Storage, folder: Path, ordinal: int, content: bytes) -> NewArtifact:
+def store(storage: Storage, folder: Path, ordinal: int, content: bytes) -> NewArtifact:
     """Files of a finished render in the store: the video, a poster of one colour, no preview."""
     key = f"media/{zlib.crc32(content):08x}"
     picture = io.BytesIO()

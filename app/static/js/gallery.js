@@ -1,5 +1,6 @@
 // The gallery: play on hover, the lightbox, and its keys.
 
+import { playVideo } from "./player.js";
 import { toggleTick } from "./selection.js";
 
 const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -56,7 +57,7 @@ async function show(lightbox, link) {
   window.htmx.process(lightbox);
   lightbox.dataset.tile = link.closest("[data-version]").id;
   if (!lightbox.open) lightbox.showModal();
-  lightbox.querySelector("video")?.play().catch(() => {});
+  playVideo(lightbox);
 }
 
 function links() {
@@ -129,7 +130,7 @@ function onGridKey(event) {
   if (!state || !tile.dataset.review) return false;
   const next = tile.classList.contains(`is-${state}`) ? "pending" : state;
   window.htmx
-    .ajax("POST", tile.dataset.review, { values: { state: next }, swap: "none" })
+    .ajax("POST", tile.dataset.review, { values: { state: next, place: "gallery" }, swap: "none" })
     .then(() => document.getElementById(tile.id)?.querySelector("[data-lightbox]")?.focus());
   return true;
 }
