@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from engine.calibration import Calibration, calibrations_path, find_calibration,
 from engine.checkpoint import check_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, InvalidRequest
-from engine.families import make_family, read_values
+from engine.families import make_family, read_seeds, read_values
 from engine.options import RenderOptions, changed_settings, make_request
 from engine.registry import (
     ModelSpec,
@@ -75,7 +76,13 @@ def generate(**options: object) -> None:
 
 
 @main.command("calibrate")
-@click.option("--prompt", required=True, help='With gaps: "a red sneaker on {backdrop}".')
+@click.option(
+    "--prompt",
+    "prompts",
+    multiple=True,
+    required=True,
+    help='With gaps: "a red sneaker on {backdrop}"; several tell more than one.',
+)
 @click.option(
     "--values",
     multiple=True,
@@ -96,7 +103,7 @@ def generate(**options: object) -> None:
 @click.option("--frames", type=int)
 @click.option("--steps", type=int, help="Denoising steps.")
 @click.option("--guidance", type=float, help="Classifier-free guidance scale.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seeds", default="1,2,3", show_default=True, help="Each prompt is tried with each.")
 @click.option("--again", is_flag=True, help="Measure anew what was measured already.")
 def calibrate_command(**options: Any) -> None:
     """Measure how much variants may share and still keep a profile's promise."""
@@ -161,9 +168,12 @@ def _generate(options: RenderOptions) -> None:
 def _calibrate(options: dict[str, Any]) -> None:
     spec = get_model(options["model_id"])
     settings = changed_settings(default_settings(spec.model_id), spec, options)
-    family = make_family(
-        options["prompt"], read_values(options["values"]), settings=settings, seed=options["seed"]
-    )
+    values = read_values(options["values"])
+    requests = [
+        request
+        for prompt, seed in product(options["prompts"], read_seeds(options["seeds"]))
+        for request in make_family(prompt, values, settings=settings, seed=seed)
+    ]
     folder = checkpoint_folder(spec.model_id)
     fingerprint = weights_fingerprint(spec.model_id)
     asked = [replace(settings, profile=QualityProfile(each)) for each in options["profiles"]]
@@ -177,7 +187,7 @@ def _calibrate(options: dict[str, Any]) -> None:
         # Local import: torch takes seconds to load, and a wrong option should be answered at once.
         from engine.engine import Engine
 
-        for calibration in Engine().calibrate(family, profiles=missing):
+        for calibration in Engine().calibrate(requests, profiles=missing):
             keep_calibration(folder, calibration)
     for each in asked:
         kept = find_calibration(folder, each, weights_fingerprint=fingerprint)
@@ -192,8 +202,26 @@ def _print_calibration(calibration: Calibration, path: Path) -> None:
             f" {calibration.stems[kind]}"
         )
     click.echo(f"skipped steps: {_policy_words(calibration.step_cache)}")
+    click.echo(
+        f"holds for all of {calibration.num_variants} variant(s), {calibration.num_prompts}"
+        f" prompt(s) and {calibration.num_seeds} seed(s): {_closeness_words(calibration)}"
+    )
     clips = calibration.probe_units / calibration.clip_units
     click.echo(f"{path}: {calibration.profile}, measured with {clips:.1f} clips' work")
+
+
+def _closeness_words(calibration: Calibration) -> str:
+    words = {
+        "psnr_p50": "PSNR median {:.1f} dB",
+        "psnr_p5": "5th percentile {:.1f} dB",
+        "ssim_p50": "SSIM median {:.3f}",
+        "ssim_p5": "5th percentile {:.3f}",
+        "projection_min": "least change {:.2f}",
+        "drift_max": "most drift {:.2f}",
+    }
+    known = calibration.closeness
+    told = [text.format(known[name]) for name, text in words.items() if name in known]
+    return ", ".join(told) or "nothing is skipped or shared"
 
 
 def _policy_words(policy: StepCachePolicy | None) -> str:

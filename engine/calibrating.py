@@ -1,38 +1,29 @@
-"""Finds how much a family may share and skip and still keep its profile's promise."""
+"""Finds how much families may share and skip and still keep their profile's promise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from engine.calibration import Calibration
-from engine.comparing import compare, exactly
+from engine.comparing import compare, exactly, summary
 from engine.errors import EngineError, InvalidRequest
-from engine.forks import with_fork_steps
 from engine.plan import calibrate
-from engine.profiles import PROMISES, STEP_CACHE_CANDIDATES
-from engine.stems import Stems, with_values
+from engine.probing import Probe, make_probes
+from engine.profiles import PROMISES, STEP_CACHE_CANDIDATES, Distance
+from engine.skipping import edge_forwards
+from engine.stems import Stems
 from engine.tree_runner import Leaf, Manner, TreeRunner
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
     QualityProfile,
+    RenderSettings,
     StemConditioning,
     StepCachePolicy,
 )
 from engine.watching import Watch
-
-# Values of a parameter that are tried beside the control's.
-MAX_VALUES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """A control and variants of it that differ in some parameters, by name."""
-
-    requests: Sequence[GenerationRequest]
-    names: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +31,12 @@ class Sharing:
     """What is tried: fork steps and stems by parameter kind, and a step cache."""
 
     forks: Mapping[str, int]
-    stems: Mapping[str, StemConditioning]
+    stems: Mapping[str, StemConditioning] = field(default_factory=lambda: MappingProxyType({}))
     step_cache: StepCachePolicy | None = None
 
 
 class Calibrator:
-    """Measures one family with one model, one profile after the other by the same exact renders.
+    """Measures families with one model, one profile after the other by the same exact renders.
 
     `work_units` are what its probe renders took so far.
     """
@@ -53,36 +44,32 @@ class Calibrator:
     def __init__(self, runner: TreeRunner, *, device_kind: str) -> None:
         self._runner = runner
         self._device_kind = device_kind
-        self._exact: dict[str, Leaf] = {}
-        self._forwards = 0.0
+        self._exact: dict[tuple[int, str], Leaf] = {}
         self.work_units = 0.0
 
     def calibrate(self, requests: Sequence[GenerationRequest]) -> Calibration:
-        """Calibrate with the values that the requests of one family show.
+        """Calibrate with the prompts, seeds and values that the requests show.
 
-        For each parameter kind alone the latest fork and its best stem, then all parameters at
-        once with earlier forks where they need it, then the most sparing step cache that still
-        keeps the promise. InvalidRequest where nothing varies or the profile shares nothing.
+        What is kept holds for every probed variant of every prompt and seed: the most sparing step
+        cache with nothing shared; under it for each parameter kind alone the latest fork and its
+        best stem; then all parameters at once, with earlier forks where they need it.
+        InvalidRequest where nothing varies or the profile shares nothing.
         """
         units_before = self.work_units
         settings = requests[0].settings
         if settings.profile is QualityProfile.EXACT:
             raise InvalidRequest("profile", "exact shares nothing, so there is nothing to measure.")
-        probes = list(find_probes(requests))
-        if not probes:
+        probes = make_probes(requests)
+        if not probes.whole:
             raise InvalidRequest("values", "A calibration needs a parameter with two values.")
-        by_kind: dict[str, list[Probe]] = {}
-        kinds = {slot.name: slot.kind for slot in requests[0].slots}
-        for probe in probes:
-            (name,) = probe.names
-            by_kind.setdefault(kinds[name], []).append(probe)
-        alone = [self._latest_fork(kind, each) for kind, each in by_kind.items()]
+        policy, distances = self._find_step_cache(probes.whole, dict.fromkeys(probes.by_kind, 0))
+        alone = [self._latest_fork(kind, each, policy) for kind, each in probes.by_kind.items()]
         sharing = Sharing(
             forks={kind: fork for each in alone for kind, fork in each.forks.items()},
             stems={kind: stem for each in alone for kind, stem in each.stems.items()},
+            step_cache=policy,
         )
-        joint = together(probes)
-        sharing = self._fit(joint, sharing)
+        sharing, shared_distances = self._fit(probes.whole, sharing)
         measured = calibrate(
             settings,
             [leaf.result.seconds for leaf in self._exact.values()],
@@ -94,69 +81,97 @@ class Calibrator:
             measured,
             fork_steps=MappingProxyType(dict(sharing.forks)),
             stems=MappingProxyType(dict(sharing.stems)),
-            step_cache=self._find_step_cache(joint, sharing),
+            step_cache=policy,
             probe_units=self.work_units - units_before,
+            num_prompts=probes.num_prompts,
+            num_seeds=probes.num_seeds,
+            num_variants=probes.num_variants,
+            closeness=MappingProxyType(summary(shared_distances or distances)),
         )
 
-    def _latest_fork(self, kind: str, probes: Sequence[Probe]) -> Sharing:
-        """The stem with the latest fork that all probes of a kind keep, by bisection.
+    def _find_step_cache(
+        self, whole: list[Probe], no_forks: Mapping[str, int]
+    ) -> tuple[StepCachePolicy | None, Sequence[Distance]]:
+        """The first candidate that saves forwards and keeps the promise, and its distances."""
+        settings = whole[0].requests[0].settings
+        for policy in STEP_CACHE_CANDIDATES[settings.profile]:
+            if _forwards(settings, policy) < _forwards(settings, None):
+                distances = self._kept(whole, Sharing(forks=no_forks, step_cache=policy))
+                if distances:
+                    return policy, distances
+        return None, ()
 
-        A stem must keep a later fork than the best one before it, which one render shows.
+    def _latest_fork(
+        self, kind: str, probes: list[Probe], policy: StepCachePolicy | None
+    ) -> Sharing:
+        """The stem with the latest fork that all probes of a kind keep.
+
+        Strides double up to the first broken fork and halve from there: most forks are early. A
+        stem must keep a later fork than the best one before it, which one render shows.
         """
         num_steps = probes[0].requests[0].settings.num_inference_steps
         default = self._runner.config.stem_conditioning
-        best = Sharing(forks={kind: 0}, stems={kind: default})
+        best = Sharing(forks={kind: 0}, stems={kind: default}, step_cache=policy)
         for stem in (default, *(each for each in StemConditioning if each is not default)):
-            kept, broken = best.forks[kind], num_steps
-            step = (kept + broken) // 2 if stem is default else kept + 1
+            kept, broken, stride = best.forks[kind], num_steps, 1
             while broken - kept > 1:
-                sharing = Sharing(forks={kind: step}, stems={kind: stem})
-                if all(self._is_kept(probe, sharing) for probe in probes):
-                    kept, best = step, sharing
+                step = min(kept + stride, (kept + broken) // 2)
+                sharing = replace(best, forks={kind: step}, stems={kind: stem})
+                if self._kept(probes, sharing):
+                    kept, best, stride = step, sharing, stride * 2
                 else:
                     broken = step
-                step = (kept + broken) // 2
         return best
 
-    def _fit(self, joint: Probe, sharing: Sharing) -> Sharing:
-        """The sharing, with forks a quarter earlier as long as all together break the promise."""
-        while any(sharing.forks.values()) and not self._is_kept(joint, sharing):
+    def _fit(self, whole: list[Probe], sharing: Sharing) -> tuple[Sharing, Sequence[Distance]]:
+        """The sharing, with forks a quarter earlier as long as all together break the promise.
+
+        The distances are those of what is kept; none where that shares nothing.
+        """
+        while any(sharing.forks.values()):
+            if distances := self._kept(whole, sharing):
+                return sharing, distances
             forks = {kind: fork * 3 // 4 for kind, fork in sharing.forks.items()}
             sharing = replace(sharing, forks=forks)
-        return sharing
+        return sharing, ()
 
-    def _find_step_cache(self, joint: Probe, sharing: Sharing) -> StepCachePolicy | None:
-        self._is_kept(joint, sharing)
-        without = self._forwards
-        profile = joint.requests[0].settings.profile
-        for policy in STEP_CACHE_CANDIDATES[profile]:
-            is_kept = self._is_kept(joint, replace(sharing, step_cache=policy))
-            if is_kept and self._forwards < without:
-                return policy
-        return None
+    def _kept(self, probes: list[Probe], sharing: Sharing) -> Sequence[Distance]:
+        """Distances of all variants; none as soon as one breaks the promise.
 
-    def _is_kept(self, probe: Probe, sharing: Sharing) -> bool:
-        """Whether each variant keeps the promise, its control's own closeness included."""
-        config = self._runner.config
+        The probe that broke it comes first the next time: it most likely does so again.
+        """
+        distances: list[Distance] = []
+        for place, probe in enumerate(probes):
+            found = self._distances(probe, sharing)
+            if not found:
+                probes.insert(0, probes.pop(place))
+                return ()
+            distances += found
+        return distances
+
+    def _distances(self, probe: Probe, sharing: Sharing) -> Sequence[Distance]:
+        """Distances of a probe's variants; none where one, or its control, breaks the promise."""
         manner = Manner(
-            stems=Stems(default=config.stem_conditioning, by_kind=sharing.stems),
+            stems=Stems(default=self._runner.config.stem_conditioning, by_kind=dict(sharing.stems)),
             step_cache=sharing.step_cache,
         )
-        forked = [_forked(request, probe, sharing.forks) for request in probe.requests]
-        leaves = self._render(forked, manner)
+        leaves = self._render(probe.forked(sharing.forks), manner)
         exact = [self._exact_leaf(request, manner) for request in probe.requests]
         promise = PROMISES[probe.requests[0].settings.profile]
         control, *variants = zip(leaves, exact, strict=True)
-        return all(
-            promise.is_kept(distance)
-            for variant in variants
-            for distance in compare([variant, control])
-        )
+        distances: list[Distance] = []
+        for variant in variants:
+            compared = compare([variant, control])
+            if not all(promise.is_kept(distance) for distance in compared):
+                return ()
+            distances.append(compared[0])
+        return distances
 
     def _exact_leaf(self, request: GenerationRequest, manner: Manner) -> Leaf:
-        if request.prompt not in self._exact:
-            (self._exact[request.prompt],) = self._render([exactly(request)], manner)
-        return self._exact[request.prompt]
+        key = request.seed, request.prompt
+        if key not in self._exact:
+            (self._exact[key],) = self._render([exactly(request)], manner)
+        return self._exact[key]
 
     def _render(self, requests: Sequence[GenerationRequest], manner: Manner) -> list[Leaf]:
         """The leaves of one run, in the order of the requests; a failure ends the calibration."""
@@ -168,55 +183,8 @@ class Calibrator:
                 raise EngineError(f"A probe render failed: {item.message}")
             leaves |= {request.request_id: item for request in item.requests}
         self.work_units += run.work_units
-        self._forwards = run.forwards_computed
         return [leaves[request.request_id] for request in requests]
 
 
-def find_probes(requests: Sequence[GenerationRequest]) -> Iterator[Probe]:
-    """For each parameter that varies, the first request and variants with a few other values."""
-    control = requests[0]
-    own = control.slot_values()
-    for name in own:
-        found = dict.fromkeys(
-            slot.value for each in requests for slot in each.slots if slot.name == name
-        )
-        others = [value for value in found if value not in own[name].split("\x1f")]
-        if others:
-            variants = [with_values(control, {name: value}) for value in others[:MAX_VALUES]]
-            yield Probe(requests=_numbered([control, *variants]), names=frozenset({name}))
-
-
-def together(probes: Sequence[Probe]) -> Probe:
-    """The control, and variants in which all parameters differ at once."""
-    if len(probes) == 1:
-        return probes[0]
-    control = probes[0].requests[0]
-    variants: list[GenerationRequest] = []
-    for place in range(1, max(len(probe.requests) for probe in probes)):
-        values: dict[str, str] = {}
-        for probe in probes:
-            (name,) = probe.names
-            # A parameter with fewer values begins anew with them.
-            chosen = 1 + (place - 1) % (len(probe.requests) - 1)
-            values |= {s.name: s.value for s in probe.requests[chosen].slots if s.name == name}
-        variants.append(with_values(control, values))
-    names = frozenset().union(*(probe.names for probe in probes))
-    return Probe(requests=_numbered([control, *variants]), names=names)
-
-
-def _numbered(requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
-    return [
-        replace(
-            request,
-            request_id=str(place),
-            slots=tuple(replace(slot, fork_step=None) for slot in request.slots),
-        )
-        for place, request in enumerate(requests)
-    ]
-
-
-def _forked(
-    request: GenerationRequest, probe: Probe, forks: Mapping[str, int]
-) -> GenerationRequest:
-    steps = {slot.name: forks[slot.kind] for slot in request.slots if slot.name in probe.names}
-    return with_fork_steps(request, steps)
+def _forwards(settings: RenderSettings, policy: StepCachePolicy | None) -> int:
+    return edge_forwards(settings, policy, 0, settings.num_inference_steps)

@@ -31,6 +31,8 @@ class Calibration:
     is what runs may skip besides (None where `fork_steps` is empty says nothing). `clip_units`
     are the work units of one exact render at these settings, so seconds of other sizes follow
     from their units; `probe_units` are what the measurement took.
+    It rests on `num_variants` of so many prompts and seeds (0: not recorded), and `closeness` is
+    how near those came: `psnr_p50` and `_p5`, `ssim_p50` and `_p5`, `projection_min`, `drift_max`.
     """
 
     weights_fingerprint: str
@@ -50,6 +52,10 @@ class Calibration:
     stems: Mapping[str, StemConditioning] = field(default_factory=lambda: MappingProxyType({}))
     step_cache: StepCachePolicy | None = None
     probe_units: float = 0.0
+    num_prompts: int = 0
+    num_seeds: int = 0
+    num_variants: int = 0
+    closeness: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def clip_seconds(self) -> float:
@@ -87,6 +93,7 @@ class Calibration:
             "fork_steps": dict(self.fork_steps),
             "stems": {kind: str(stem) for kind, stem in self.stems.items()},
             "step_cache": None if policy is None else policy_to_dict(policy),
+            "closeness": dict(self.closeness),
         }
 
     @classmethod
@@ -103,6 +110,7 @@ class Calibration:
                         {k: StemConditioning(v) for k, v in data.get("stems", {}).items()}
                     ),
                     "step_cache": None if policy is None else policy_from_dict(policy),
+                    "closeness": MappingProxyType(dict(data.get("closeness", {}))),
                 }
             )
         except (KeyError, TypeError, ValueError) as error:

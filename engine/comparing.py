@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from engine.distances import drift, projection, psnr_db, ssim
 from engine.guarded import GuardCheck
@@ -44,6 +47,27 @@ def compare(pairs: Sequence[tuple[Leaf, Leaf]]) -> list[Distance]:
         )
         for render, exact in pairs
     ]
+
+
+def summary(distances: Sequence[Distance]) -> dict[str, float]:
+    """Medians and extremes of compared variants: `psnr_p50`, ..., `projection_min`, `drift_max`.
+
+    Of equal frames the PSNR is infinite, which JSON cannot hold: such figures are left out.
+    """
+    if not distances:
+        return {}
+    psnr, ssims = ([getattr(each, name) for each in distances] for name in ("psnr_db", "ssim"))
+    projections = [each.projection for each in distances if each.projection is not None]
+    drifts = [each.drift for each in distances if each.drift is not None]
+    found = {
+        "psnr_p50": float(np.percentile(psnr, 50, method="lower")),
+        "psnr_p5": float(np.percentile(psnr, 5, method="lower")),
+        "ssim_p50": float(np.percentile(ssims, 50, method="lower")),
+        "ssim_p5": float(np.percentile(ssims, 5, method="lower")),
+        "projection_min": min(projections, default=math.inf),
+        "drift_max": max(drifts, default=math.inf),
+    }
+    return {name: round(value, 4) for name, value in found.items() if math.isfinite(value)}
 
 
 def record(check: GuardCheck, distance: Distance) -> dict[str, Any]:

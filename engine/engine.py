@@ -18,7 +18,7 @@ from engine.errors import CheckpointError, ConfigError, EngineError, InvalidRequ
 from engine.forks import with_fork_steps
 from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
-from engine.plan import affinity_key, plan
+from engine.plan import plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
 from engine.terms import known_terms
 from engine.tree_runner import Outcome, TreeRunner
@@ -113,14 +113,15 @@ class Engine:
     ) -> Iterator[Calibration]:
         """Measure how much variants like these may share: a few dozen probe renders a profile.
 
-        The requests are of one family and show two or more values of each parameter; `profiles`
-        are measured in place of their own, by the same exact renders. EngineError where a probe
-        cannot be rendered.
+        The requests show two or more values of each parameter, best with several prompts and
+        seeds: what is found holds for those it was measured with. `profiles` are measured in
+        place of their own, by the same exact renders. EngineError where a probe cannot be
+        rendered.
         """
         for request in requests:
             validate_request(request, model_dir=self._config.model_dir)
-        if len({affinity_key(request) for request in requests}) != 1:
-            raise InvalidRequest("requests", "A calibration takes the requests of one family.")
+        if len({request.settings for request in requests}) != 1:
+            raise InvalidRequest("requests", "A calibration takes requests with equal settings.")
         with memory_errors(self._placement.device):
             runner = self._runner(requests[0].settings.model_id)
         calibrator = Calibrator(runner.trees, device_kind=self.device_kind)

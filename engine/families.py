@@ -34,6 +34,14 @@ def read_values(texts: Sequence[str]) -> dict[str, ParameterValues]:
     return found
 
 
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Read "1,2,3"."""
+    seeds = [each.strip() for each in text.split(",") if each.strip()]
+    if not seeds or not all(each.isdecimal() for each in seeds):
+        raise InvalidRequest("seeds", f'{text!r} is not like "1,2,3".')
+    return tuple(dict.fromkeys(int(each) for each in seeds))
+
+
 def make_family(
     template: str,
     parameters: Mapping[str, ParameterValues],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from engine.calibrating import Calibrator, Probe, Sharing, find_probes, together
+from engine.calibrating import Calibrator, Sharing
 from engine.calibration import keep_calibration
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import InvalidRequest
-from engine.families import ParameterValues, make_family, read_values
-from engine.profiles import Promise
+from engine.families import ParameterValues, make_family, read_seeds, read_values
+from engine.probing import Probe, find_probes, make_probes, together
+from engine.profiles import Distance, Promise
 from engine.registry import weights_fingerprint
 from engine.types import GenerationRequest, QualityProfile, StemConditioning
 from engine.units import clip_units
@@ -66,6 +67,28 @@ def test_each_parameter_is_probed_alone_and_then_all_together() -> None:
             assert request.prompt[slice(*slot.span)] == slot.value
 
 
+def test_families_begin_with_other_values_and_are_told_apart() -> None:
+    families = [
+        replace(request, seed=seed, prompt=request.prompt.replace("red", colour))
+        for seed, colour in product((1, 2), ("red", "tan"))
+        for request in _family()
+    ]
+    probes = make_probes(families)
+    assert (probes.num_prompts, probes.num_seeds) == (2, 2)
+    controls = [probe.requests[0].slot_values() for probe in probes.by_kind["backdrop"]]
+    assert [(each["backdrop"], each["place"]) for each in controls] == [
+        ("snow", "Paris"),
+        ("a beach", "Rio"),
+        ("a roof", "Paris"),
+        ("snow", "Rio"),
+    ]
+    # Two other backdrops, another place, and two in which both are other ones, of each family.
+    assert [len(probe.requests) for probe in probes.whole] == [6] * 4
+    assert probes.num_variants == 20
+    # One family alone shows more of its values.
+    assert [len(probe.requests) for probe in make_probes(_family()).by_kind["backdrop"]] == [3]
+
+
 class _Scripted(Calibrator):
     """Keeps promises up to the given forks, so the search can be watched without renders."""
 
@@ -74,14 +97,15 @@ class _Scripted(Calibrator):
         self._joint = joint
         self.tried: list[dict[str, int]] = []
         self._runner = type("Runner", (), {"config": EngineConfig()})()  # type: ignore[assignment]
-        self._forwards = 0.0
 
-    def _is_kept(self, probe: Probe, sharing: Sharing) -> bool:
+    def _distances(self, probe: Probe, sharing: Sharing) -> Sequence[Distance]:
         self.tried.append(dict(sharing.forks))
         if len(sharing.forks) > 1:
-            return max(sharing.forks.values()) <= self._joint
-        ((kind, step),) = sharing.forks.items()
-        return step <= self._latest[kind, sharing.stems[kind]]
+            is_kept = max(sharing.forks.values()) <= self._joint
+        else:
+            ((kind, step),) = sharing.forks.items()
+            is_kept = step <= self._latest[kind, sharing.stems[kind]]
+        return [Distance(psnr_db=40.0, ssim=1.0)] if is_kept else []
 
 
 @pytest.mark.parametrize("latest", range(30))
@@ -89,17 +113,35 @@ def test_the_latest_fork_is_found_by_bisection(latest: int) -> None:
     stems = {("backdrop", stem): latest for stem in StemConditioning}
     calibrator = _Scripted(stems, 0)
     probe = Probe(requests=[variant("snow", steps=30)], names=frozenset({"backdrop"}))
-    found = calibrator._latest_fork("backdrop", [probe])
+    found = calibrator._latest_fork("backdrop", [probe], None)
     assert found.forks == {"backdrop": latest}
-    # Other stems that are no better take one render each.
-    assert len(calibrator.tried) <= 5 + 2
+    # Up by doubling and down by halving; other stems that are no better take one render each.
+    assert len(calibrator.tried) <= 2 * latest.bit_length() + 1 + 2
+
+
+def test_one_broken_family_is_enough_and_is_asked_first_the_next_time() -> None:
+    asked: list[int] = []
+
+    class OneBreaks(_Scripted):
+        def _distances(self, probe: Probe, sharing: Sharing) -> Sequence[Distance]:
+            asked.append(probe.requests[0].seed)
+            return [] if asked[-1] == 3 else super()._distances(probe, sharing)
+
+    probes = [
+        Probe(requests=[variant("snow", steps=30, seed=seed)], names=frozenset({"backdrop"}))
+        for seed in (1, 2, 3, 4)
+    ]
+    stems = {("backdrop", stem): 30 for stem in StemConditioning}
+    found = OneBreaks(stems, 0)._latest_fork("backdrop", probes, None)
+    assert found.forks == {"backdrop": 0}
+    assert asked == [1, 2, 3, 3, 3]
 
 
 def test_the_best_stem_wins() -> None:
     latest = {("backdrop", stem): 4 for stem in StemConditioning}
     latest["backdrop", StemConditioning.MEAN_EMBEDDING] = 9
     probe = Probe(requests=[variant("snow", steps=30)], names=frozenset({"backdrop"}))
-    found = _Scripted(latest, 0)._latest_fork("backdrop", [probe])
+    found = _Scripted(latest, 0)._latest_fork("backdrop", [probe], None)
     assert found.forks == {"backdrop": 9}
     assert found.stems == {"backdrop": StemConditioning.MEAN_EMBEDDING}
 
@@ -107,7 +149,8 @@ def test_the_best_stem_wins() -> None:
 def test_forks_that_break_the_promise_together_come_earlier() -> None:
     sharing = Sharing(forks={"backdrop": 12, "geography": 6}, stems={})
     joint = Probe(requests=[], names=frozenset())
-    assert _Scripted({}, 7)._fit(joint, sharing).forks == {"backdrop": 6, "geography": 3}
+    fitted, _ = _Scripted({}, 7)._fit([joint], sharing)
+    assert fitted.forks == {"backdrop": 6, "geography": 3}
 
 
 def test_a_promise_that_asks_nothing_lets_everything_be_shared(
@@ -122,6 +165,30 @@ def test_a_promise_that_asks_nothing_lets_everything_be_shared(
     # Four prompts exactly, and more than that in trees.
     assert calibration.probe_units > 4 * clip_units(settings)
     assert calibration.step_seconds > 0
+    assert (calibration.num_prompts, calibration.num_seeds) == (1, 1)
+    assert calibration.num_variants == 5
+    assert calibration.closeness["psnr_p5"] <= calibration.closeness["psnr_p50"]
+
+
+def test_what_one_of_several_seeds_breaks_is_not_kept(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: dict[int, float] = {}
+    for seed in (7, 8):
+        promises = dict.fromkeys(QualityProfile, Promise())
+        monkeypatch.setattr("engine.calibrating.PROMISES", promises)
+        family = [replace(request, seed=seed) for request in _family()]
+        (found,) = engine.calibrate(family)
+        alone[seed] = found.closeness["projection_min"]
+    # A bound that the better seed keeps with everything shared, and the worse one does not.
+    promise = Promise(min_projection=sum(alone.values()) / 2)
+    promises = dict.fromkeys(QualityProfile, promise)
+    monkeypatch.setattr("engine.calibrating.PROMISES", promises)
+    both = [replace(request, seed=seed) for seed in (7, 8) for request in _family()]
+    (calibration,) = engine.calibrate(both)
+    assert (calibration.num_prompts, calibration.num_seeds) == (1, 2)
+    assert calibration.closeness["projection_min"] >= sum(alone.values()) / 2
+    assert sum(calibration.fork_steps.values()) < 2 * (STEPS - 1)
 
 
 def test_a_promise_of_equality_lets_nothing_be_shared(
@@ -181,9 +248,9 @@ def test_a_calibrated_engine_forks_where_it_was_measured(
     [
         (_family(profile=QualityProfile.EXACT), "exact shares nothing"),
         (_family()[:1], "two values"),
-        ([_family()[0], replace(_family()[1], seed=8)], "one family"),
+        ([*_family(), *_family(profile=QualityProfile.FAST)], "equal settings"),
     ],
-    ids=["exact", "one value", "two families"],
+    ids=["exact", "one value", "two settings"],
 )
 def test_what_cannot_be_calibrated_is_said(
     engine: Engine, requests: list[GenerationRequest], message: str
@@ -207,6 +274,13 @@ def test_a_family_is_made_of_a_prompt_with_gaps() -> None:
             slot.value for slot in request.slots
         ]
         assert [slot.kind for slot in request.slots] == ["backdrop", "geography"]
+
+
+def test_seeds_are_read() -> None:
+    assert read_seeds("1, 2,2,3") == (1, 2, 3)
+    for text in ("", "1;2", "-1", "one"):
+        with pytest.raises(InvalidRequest, match="is not like"):
+            read_seeds(text)
 
 
 @pytest.mark.parametrize(

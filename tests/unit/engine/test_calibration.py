@@ -38,6 +38,10 @@ KNOWN = Calibration(
     stems={"backdrop": StemConditioning.MEAN_EMBEDDING},
     step_cache=StepCachePolicy(method=StepCacheMethod.FIRST_BLOCK, threshold=0.1),
     probe_units=40.0,
+    num_prompts=2,
+    num_seeds=3,
+    num_variants=18,
+    closeness={"psnr_p50": 36.5},
 )
 
 
@@ -58,10 +62,12 @@ def test_a_calibration_survives_json(policy: StepCachePolicy | None) -> None:
 
 def test_a_calibration_of_times_alone_is_read() -> None:
     data = KNOWN.to_dict()
-    for name in ("fork_steps", "stems", "step_cache", "probe_units"):
+    later = ("num_prompts", "num_seeds", "num_variants", "closeness")
+    for name in ("fork_steps", "stems", "step_cache", "probe_units", *later):
         del data[name]
     calibration = Calibration.from_dict(data)
     assert not calibration.has_forks
+    assert (calibration.num_prompts, calibration.num_variants, calibration.closeness) == (0, 0, {})
     assert calibration.step_seconds == KNOWN.step_seconds
 
 

@@ -142,16 +142,18 @@ def test_a_calibration_is_measured_once_and_kept_beside_the_model(
     shutil.copytree(model_dir / "tiny", tmp_path / "models" / "tiny")
     monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path / "models"))
     command = (
-        *("calibrate", "--prompt", "a sneaker on {backdrop}", "--values", "backdrop=snow|a roof"),
+        *("calibrate", "--prompt", "a sneaker on {backdrop}", "--prompt", "a mug, {backdrop}"),
+        *("--values", "backdrop=snow|a roof", "--seeds", "4,5"),
         *("--steps", "2", "--frames", "5", "--profile", "faithful", "--profile", "fast"),
     )
     first = run(*command)
     assert first.exit_code == 0, first.output
-    assert [line.split(":")[1].split(",")[0] for line in first.stdout.splitlines()[2::3]] == [
+    assert [line.split(":")[1].split(",")[0] for line in first.stdout.splitlines()[3::4]] == [
         " faithful",
         " fast",
     ]
     assert "backdrop: forks at step" in first.stdout
+    assert "holds for all of 4 variant(s), 2 prompt(s) and 2 seed(s): " in first.stdout
     kept = tmp_path / "models" / "tiny.calibrations.json"
     assert str(kept) in first.stdout
     written = kept.stat().st_mtime_ns
