@@ -8,7 +8,7 @@ from typing import Final
 
 from app.errors import InvalidInput
 from app.models import ParameterKind
-from app.services.prompts import CONTROL_CHARACTER, MAX_VALUE_LENGTH
+from app.services.prompts import CONTROL_CHARACTER, find_excess
 
 MAX_VALUES: Final = 10_000
 
@@ -62,15 +62,11 @@ def clean_values(name: str, values: Iterable[str]) -> list[str]:
             field=name,
         )
     for position, value in enumerate(cleaned, 1):
-        if len(value) > MAX_VALUE_LENGTH:
-            raise InvalidInput(
-                f"Value {position} of {name} has {len(value):,} characters; {MAX_VALUE_LENGTH}"
-                " are allowed.",
-                field=name,
-            )
+        if excess := find_excess(value):
+            raise InvalidInput(f"{name}, value {position}: {excess}.", field=name)
         if found := CONTROL_CHARACTER.search(value):
             raise InvalidInput(
-                f"Value {position} of {name} holds an invisible control character"
+                f"{name}, value {position}: there is an invisible control character"
                 f" (U+{ord(found[0]):04X}); delete it.",
                 field=name,
             )

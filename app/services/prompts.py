@@ -17,7 +17,8 @@ from app.services.prompt_grammar import CheckedTemplate, check
 from app.services.prompt_syntax import PromptFinding, locate, make_finding
 
 MAX_TEMPLATE_LENGTH: Final = 4_000
-MAX_VALUE_LENGTH: Final = 500
+# Of a value, typed or in a cell of a table, whether a placeholder takes it or not.
+MAX_VALUE_LENGTH: Final = 2_000
 MAX_PROMPT_LENGTH: Final = 5_000
 
 # Neither Postgres nor a tokenizer takes these: controls but tab and line end, half surrogates.
@@ -82,6 +83,13 @@ class ParsedPrompt:
         if writer.findings:
             raise PromptError(writer.findings)
         return RenderedPrompt(text=text, spans=tuple(writer.spans))
+
+
+def find_excess(value: str) -> str:
+    """What is wrong with a value that is too long; empty for one that is not."""
+    if len(value) <= MAX_VALUE_LENGTH:
+        return ""
+    return f"this value has {len(value):,} characters; {MAX_VALUE_LENGTH:,} are allowed"
 
 
 def parse_prompt(text: str) -> ParsedPrompt:
@@ -197,12 +205,10 @@ class _Writer:
         self._length += len(text)
 
     def _check_value(self, node: nodes.Name, value: str) -> None:
-        length = len(self._values.get(node.name, ""))
+        message = find_excess(self._values.get(node.name, ""))
         if not value.strip():
             message = "there is no value for this placeholder"
-        elif length > MAX_VALUE_LENGTH:
-            message = f"the value has {length:,} characters; {MAX_VALUE_LENGTH} are allowed"
-        else:
+        if not message:
             return
         self.findings.append(make_finding(self._source, node.lineno, message, node.name))
 

@@ -6,9 +6,7 @@ import re
 import unicodedata
 from typing import Final
 
-from app.services.prompts import CONTROL_CHARACTER
-
-MAX_CELL_LENGTH: Final = 2_000
+from app.services.prompts import CONTROL_CHARACTER, MAX_VALUE_LENGTH, find_excess
 
 # Trimmed from both ends: blanks, no-break and zero-width ones, a byte order mark in the middle.
 BLANKS: Final = " \t\r\n\f\v\u00a0\u2007\u202f\u2009\u3000\u200b\u200c\u200d\u2060\ufeff"
@@ -50,16 +48,15 @@ def mend_cell(cell: str) -> tuple[str, list[tuple[str, str]]]:
 def is_clean(cells: list[str]) -> bool:
     """True for cells that surely need neither mending nor a closer look; quick."""
     text = "".join(cells)
-    if not (text.isascii() and text.isprintable()) or len(text) > MAX_CELL_LENGTH:
+    if not (text.isascii() and text.isprintable()) or len(text) > MAX_VALUE_LENGTH:
         return False
     return not any(cell and (cell[0] in " '" or cell[-1] == " ") for cell in cells)
 
 
 def find_problem(value: str) -> tuple[str, str] | None:
     """Code and message of what makes a mended value unusable."""
-    if len(value) > MAX_CELL_LENGTH:
-        message = f"this value has {len(value):,} characters; {MAX_CELL_LENGTH:,} are allowed"
-        return "long_value", message
+    if excess := find_excess(value):
+        return "long_value", excess
     if "\ufffd" in value:
         message = "a letter could not be read (\ufffd); correct it and save the file as “CSV UTF-8”"
         return "damaged_text", message

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from app.services.prompts import MAX_VALUE_LENGTH
 from app.services.table_cells import LOST_DIGITS, has_lost_digits
 from app.services.table_columns import ROW_ID, map_columns, suggest_column
 from app.services.table_files import UploadRow
@@ -39,12 +38,6 @@ class ValueCheck:
             if not value and name not in self._may_be_empty:
                 message = f"there is no value for {{{{ {name} }}}}; fill the cell or delete the row"
                 self._error(row, column, "missing_value", message)
-            elif len(value) > MAX_VALUE_LENGTH:
-                message = (
-                    f"this value has {len(value):,} characters; {MAX_VALUE_LENGTH} are allowed"
-                    " for a placeholder"
-                )
-                self._error(row, column, "long_value", message)
             elif has_lost_digits(value):
                 self._error(row, column, "lost_digits", LOST_DIGITS.format(value=value))
         if values:

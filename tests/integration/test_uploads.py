@@ -172,15 +172,18 @@ def test_columns_agree_whatever_case_blanks_and_hyphens() -> None:
 def test_every_missing_or_long_value_is_named_at_once_and_nothing_is_stored(
     uploading: Uploading,
 ) -> None:
-    rows = b"1,Paris,,beach\n2,,runners," + b"x" * 501 + b"\n3,Rome,\xc2\xa0,beach\n"
+    rows = b"1,Paris,,beach\n2,Oslo,runners," + b"x" * 2_001 + b"\n3,,\xc2\xa0,beach\n"
     error = uploading.refused(HEADER + rows)
     places = {(item.code, item.row, item.line, item.column) for item in error.findings}
     assert places >= {
         ("missing_value", 1, 2, "audience"),
-        ("missing_value", 2, 3, "geography"),
         ("long_value", 2, 3, "backdrop"),
+        ("missing_value", 3, 4, "geography"),
         ("missing_value", 3, 4, "audience"),
     }
+    assert "Row 2 (line 3), column “backdrop”: this value has 2,001 characters; 2,000 are" in (
+        error.message
+    )
     assert "Row 1 (line 2), column “audience”: there is no value for {{ audience }}" in (
         error.message
     )

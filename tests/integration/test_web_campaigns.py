@@ -93,7 +93,7 @@ def test_editing_keeps_what_was_typed_and_changes_the_next_batch(editor: Browser
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": "{% for x in y %}{{ x }}{% endfor %}"}, "for"),
         ({"values:geography": ""}, "no value is given"),
-        ({"values:geography": "x" * 501}, "501 characters"),
+        ({"values:geography": "x" * 2_001}, "geography, value 1: this value has 2,001 characters"),
         ({"size": "7:3"}, "has no format"),
         ({"seed": "-1"}, "The seed: enter a whole number"),
         ({"takes": "5000"}, "Takes: enter a whole number, from 1 to 100"),

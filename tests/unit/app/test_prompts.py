@@ -197,7 +197,7 @@ def test_length_is_capped_for_template_value_and_result() -> None:
     with pytest.raises(PromptError) as caught:
         render("in {{ city }}", city="x" * (MAX_VALUE_LENGTH + 1))
     assert caught.value.findings[0].placeholder == "city"
-    assert "501 characters" in caught.value.message
+    assert "this value has 2,001 characters; 2,000 are allowed" in caught.value.message
     with pytest.raises(PromptError, match="5,000 are allowed"):
         render("{{ city }}" * 20, city="x" * (MAX_PROMPT_LENGTH // 20 + 1))
 
