@@ -23,6 +23,8 @@ from engine.units import clip_units
 
 Outcome = GenerationResult | GenerationFailure
 SIZE = 32
+# How far into a forward a crash comes, as on a device.
+FORWARD_S = 0.3
 
 
 @dataclass
@@ -93,10 +95,12 @@ class NullEngine:
 
 
 class CrashingEngine(NullEngine):
-    """Kills its process when it meets a prompt that holds the word "poison"."""
+    """Kills its process within the first forward of a prompt that holds the word "poison"."""
 
     def _render(self, request: GenerationRequest, should_cancel: Callable[[str], bool]) -> Outcome:
         if "poison" in request.prompt:
+            should_cancel(request.request_id)
+            time.sleep(FORWARD_S)
             os.kill(os.getpid(), signal.SIGKILL)
         return super()._render(request, should_cancel)
 

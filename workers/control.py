@@ -67,7 +67,9 @@ class ControlLoop(Loop):
 
     def _rescue(self) -> bool:
         with self._alone("rescue") as session:
-            rescued = leases.rescue_expired(session) if session else 0
+            rescued = 0
+            if session is not None:
+                rescued = leases.rescue_dead(session) + leases.rescue_expired(session)
         if rescued:
             logger.warning("took %d job(s) from workers that are lost or hang", rescued)
         return False

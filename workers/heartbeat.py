@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 EXIT_HUNG = 75
 # How often the worker says how far it is, while there is anything new to say.
 REPORT_S = 1.0
+# What comes in hand is told at once, but no more often than this.
+MIN_REPORT_S = 0.05
 
 
 class Heartbeat(Loop):
@@ -40,6 +42,10 @@ class Heartbeat(Loop):
         self._held: set[UUID] = set()
         self._group: ClaimedGroup | None = None
         self._steps: dict[UUID, int] = {}
+        # Jobs that the engine asked about in its last two rounds.
+        self._round: set[UUID] = set()
+        self._last_round: set[UUID] = set()
+        self._has_rescued = False
         self._reported: InHand | None = None
         self._cancelled: set[UUID] = set()
         self._lost: set[UUID] = set()
@@ -50,6 +56,27 @@ class Heartbeat(Loop):
             self._held.update(job.job_id for job in group.jobs)
             self._group = group
             self._steps = {job.job_id: 0 for job in group.jobs}
+            self._round, self._last_round = set(), set()
+
+    def take_up(self, job_id: UUID) -> None:
+        """The engine is about to work on the job; told at once when it did not do so before.
+
+        It asks about all jobs of a forward before it runs it, so a job that comes again begins a
+        new round. Two rounds are kept, since one of them is not complete yet.
+        """
+        with self._lock:
+            is_new = job_id not in self._round | self._last_round
+            if job_id in self._round:
+                self._last_round, self._round = self._round, set()
+            self._round.add(job_id)
+        if is_new:
+            self.wake()
+
+    def put_down(self, job_id: UUID) -> None:
+        """The engine is done with the job, however it ended."""
+        with self._lock:
+            self._round.discard(job_id)
+            self._last_round.discard(job_id)
 
     def note(self, progress: Progress) -> None:
         """Take in how far a job is; told to others with the next report."""
@@ -76,12 +103,23 @@ class Heartbeat(Loop):
             # Nothing can interrupt a thread that is stuck in the device; a new process can.
             logger.critical("a render hangs beyond its deadline: this process ends to be restarted")
             os._exit(EXIT_HUNG)
+        if not self._has_rescued:
+            self._rescue_dead()
         # The next turn may be up to a quarter of its time late.
         is_due = time.monotonic() + 1.25 * self._poll_s >= self._renew_at
         if is_due:
             self._renew()
         self._report(is_repeated=is_due)
+        self._stopping.wait(MIN_REPORT_S)
         return False
+
+    def _rescue_dead(self) -> None:
+        """Take back what a killed worker of this machine held: its successor comes up at once."""
+        with self._database.system_scope() as session:
+            rescued = leases.rescue_dead(session)
+        self._has_rescued = True
+        if rescued:
+            logger.warning("took %d job(s) from a worker of this machine that has ended", rescued)
 
     def _renew(self) -> None:
         with self._lock:
@@ -121,6 +159,7 @@ class Heartbeat(Loop):
                 job_count=len(jobs),
                 steps_done=sum(self._steps.get(job.job_id, 0) for job in jobs),
                 steps_planned=sum(job.settings.num_inference_steps for job in jobs),
+                job_ids=tuple(sorted((self._round | self._last_round) & self._held)),
             )
 
     def close(self) -> None:

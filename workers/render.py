@@ -123,6 +123,7 @@ class RenderLoop(Loop):
         try:
             for outcome in self._outcomes(engine, group):
                 job = self._in_engine.pop(outcome.request_id)
+                self._heartbeat.put_down(job.job_id)
                 if isinstance(outcome, GenerationResult):
                     self._timings.note(job.settings, outcome)
                 if not self._pass_on(group, job, outcome):
@@ -160,7 +161,9 @@ class RenderLoop(Loop):
 
     def _should_cancel(self, request_id: str) -> bool:
         self._alive_at = time.monotonic()
-        return self._is_interrupted or self._heartbeat.should_cancel(UUID(request_id))
+        job_id = UUID(request_id)
+        self._heartbeat.take_up(job_id)
+        return self._is_interrupted or self._heartbeat.should_cancel(job_id)
 
     @property
     def _is_interrupted(self) -> bool:

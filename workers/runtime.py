@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 import time
 from collections.abc import Collection
 from typing import Protocol
@@ -13,6 +10,7 @@ from typing import Protocol
 from app.config import Config
 from app.db import Database
 from app.queues import Doorbell, Queue
+from app.services.worker_identity import WorkerIdentity
 from app.storage import storage_from_url
 from workers.control import ControlLoop
 from workers.engines import EngineFactory, make_engine
@@ -62,7 +60,7 @@ class Runtime:
                 self._config,
                 database,
                 storage_from_url(self._config),
-                worker=worker_name(),
+                worker=WorkerIdentity.current().name,
                 engine_factory=self._engine_factory,
             )
             self._parts.append((Queue.RENDER, render))
@@ -91,8 +89,3 @@ class Runtime:
                 logger.warning("the %s loop is left in the midst of something long", queue)
                 is_done = False
         return is_done
-
-
-def worker_name() -> str:
-    """A name for this run of this process, never used again: leases are renewed by it."""
-    return f"{socket.gethostname()[:80]}:{os.getpid()}:{secrets.token_hex(4)}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ForeignKey, String, func
+from sqlalchemy import BigInteger, ForeignKey, String, Uuid, func
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, WorkspaceScoped, state_type
@@ -26,6 +27,8 @@ class WorkerProgress(WorkspaceScoped, Base):
     purpose: Mapped[JobPurpose] = mapped_column(state_type(JobPurpose, "purpose"))
     lease_token: Mapped[int] = mapped_column(BigInteger)
     job_count: Mapped[int]
+    # Jobs that the engine works on, or just did: those that may have ended a worker that is lost.
+    in_hand: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid), server_default="{}")
     # Denoising steps of these jobs; a step that several of them share counts for each.
     steps_done: Mapped[int]
     steps_planned: Mapped[int]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import BigInteger, case, delete, func, literal, select
+from sqlalchemy import BigInteger, Uuid, case, delete, func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -19,7 +21,10 @@ FORGET_AFTER_S = 3_600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InHand:
-    """The jobs that a worker holds under one lease, and their denoising steps."""
+    """The jobs that a worker holds under one lease, and their denoising steps.
+
+    `job_ids` are those of them that its engine works on, or just did.
+    """
 
     batch_id: UUID
     purpose: JobPurpose
@@ -27,6 +32,7 @@ class InHand:
     job_count: int
     steps_done: int
     steps_planned: int
+    job_ids: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +63,7 @@ def report(session: Session, *, worker: str, in_hand: InHand | None) -> None:
         "job_count": literal(in_hand.job_count),
         "steps_done": literal(in_hand.steps_done),
         "steps_planned": literal(in_hand.steps_planned),
+        "in_hand": literal(list(in_hand.job_ids), ARRAY(Uuid)),
     }
     # From the batch's row, so that a batch that was deleted is no error.
     found = select(literal(worker), Batch.workspace_id, Batch.id, *columns.values()).where(
@@ -75,6 +82,11 @@ def report(session: Session, *, worker: str, in_hand: InHand | None) -> None:
             | {"updated_at": func.now(), "started_at": started_at},
         )
     )
+
+
+def forget(session: Session, tokens: Collection[int]) -> None:
+    """Drop what was said under leases that were taken away."""
+    session.execute(delete(WorkerProgress).where(WorkerProgress.lease_token.in_(tokens)))
 
 
 def forget_lost(session: Session) -> None:

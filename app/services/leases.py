@@ -1,4 +1,4 @@
-"""Leases on render jobs: claim a group, renew, release, rescue what was lost, finish.
+"""Leases on render jobs: claim a group, renew, release, finish; the one face of all of it.
 
 All time comes from the database's clock. Every result carries the token of its lease; whoever
 holds an old token changes nothing.
@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from app.models import (
@@ -27,11 +27,12 @@ from app.models import (
     Variant,
 )
 from app.models.base import new_id
-from app.services import in_flight, jobs
+from app.services import jobs
 from app.services.claimed import ClaimedGroup, ClaimedJob, effective_key
 from app.services.claiming import LEASE_S, claim
 from app.services.completion import complete_if_done
 from app.services.jobs import MovedJob, Outcome
+from app.services.rescuing import is_last_start, rescue_dead, rescue_expired
 
 __all__ = [
     "ClaimedGroup",
@@ -44,6 +45,7 @@ __all__ = [
     "finish_succeeded",
     "release",
     "renew",
+    "rescue_dead",
     "rescue_expired",
 ]
 
@@ -51,9 +53,6 @@ FIRST_RETRY_S = 15.0
 MAX_RETRY_S = 600.0
 CANCELLED_CODE = "cancelled"
 STOPPED_STATES = (BatchState.CANCELLED, BatchState.FAILED)
-
-WORKER_LOST = Outcome("worker_lost", "The worker stopped answering while it rendered this.")
-HUNG = Outcome("deadline_exceeded", "The render did not end within its hard deadline.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,42 +128,6 @@ def release(
     return len(_hand_back(session, condition, as_singles=as_singles))
 
 
-def rescue_expired(session: Session) -> int:
-    """Take jobs from workers that are lost or hang; returns how many.
-
-    They are retried one by one, so that a job that kills its worker takes no other with it, and
-    quarantined after their last start.
-    """
-    hung = select(RenderJob.lease_token).where(
-        RenderJob.state == JobState.RUNNING, RenderJob.deadline_at < func.now()
-    )
-    lost = or_(RenderJob.lease_expires_at < func.now(), RenderJob.lease_expires_at.is_(None))
-    running = (JobState.RUNNING,)
-    moved: list[MovedJob] = []
-    # A worker that hangs in one job gets to none of the others that it leased with it.
-    for condition, outcome in ((RenderJob.lease_token.in_(hung), HUNG), (lost, WORKER_LOST)):
-        moved += jobs.transition(
-            session,
-            condition & (RenderJob.start_count >= RenderJob.max_starts),
-            to=JobState.QUARANTINED,
-            sources=running,
-            outcome=Outcome(
-                outcome.error_code, f"{outcome.error_message} It was the last of its tries."
-            ),
-        )
-        moved += jobs.transition(
-            session,
-            condition,
-            to=JobState.RETRYABLE,
-            sources=running,
-            changes={"is_single": True, "scheduled_at": func.now()},
-            outcome=outcome,
-        )
-    complete_if_done(session, (job.batch_id for job in moved))
-    in_flight.forget_lost(session)
-    return len(moved)
-
-
 def finish_succeeded(
     session: Session, *, job_id: UUID, token: int, artifact: NewArtifact, usage: NewUsage
 ) -> bool:
@@ -218,8 +181,9 @@ def finish_failed(
 ) -> bool:
     """Record that a render gave nothing; False when the lease is lost.
 
-    A retryable failure waits longer after each start and ends as failed after the last one. The
-    code "cancelled" ends the job when its batch is cancelled, and hands it back otherwise.
+    A retryable failure waits longer after each start, makes its last one alone, and ends as failed
+    after it. The code "cancelled" ends the job when its batch is cancelled, and hands it back
+    otherwise.
     """
     job = _lock_leased(session, job_id=job_id, token=token)
     if job is None:
@@ -237,7 +201,10 @@ def finish_failed(
             session,
             this_job,
             to=JobState.RETRYABLE,
-            changes={"scheduled_at": func.now() + wait},
+            changes={
+                "scheduled_at": func.now() + wait,
+                "is_single": RenderJob.is_single | is_last_start(),
+            },
             outcome=outcome,
         )
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from app.models import (
 from app.services.counters import count_jobs
 from app.services.in_flight import InFlight, measure
 from app.services.scoping import get_in_workspace
+from app.services.setbacks import Setback, count_returned, find_silent
 
 # The pace is that of the last so many renders.
 PACE_SAMPLE = 50
@@ -39,7 +40,7 @@ class Progress:
     """`counts` are of final renders; `done` of them have ended, `failed` without a result.
 
     `in_flight` is how much of the running ones is done, in renders. `rate_per_s` and `eta_s` are
-    None as long as too little has been rendered to tell.
+    None as long as too little has been rendered to tell. `setback` tells of lost workers.
     """
 
     state: BatchState
@@ -54,6 +55,7 @@ class Progress:
     eta_s: float | None
     started_at: datetime | None
     ended_at: datetime | None
+    setback: Setback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ def get_progress(session: Session, actor: Actor, batch_id: UUID) -> Progress:
         eta_s=(batch.variant_count - done - in_flight) / rate if rate else None,
         started_at=batch.launched_at,
         ended_at=batch.completed_at,
+        setback=_setback(session, batch_id, counts.by_state),
     )
 
 
@@ -129,6 +132,13 @@ def list_failures(
         FailureSummary(message=row.error_message or "", count=row.number, code=row.code or "")
         for row in rows
     ]
+
+
+def _setback(session: Session, batch_id: UUID, counts: dict[JobState, int]) -> Setback:
+    silent = find_silent(session, batch_id) if counts.get(JobState.RUNNING) else Setback()
+    if not counts.get(JobState.RETRYABLE):
+        return silent
+    return replace(silent, returned=count_returned(session, batch_id))
 
 
 def _rate_per_s(session: Session, batch_id: UUID, flight: InFlight) -> float | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -12,6 +14,7 @@ from app.models import Batch, BatchState, JobState
 from app.services import batches
 from app.services.batches import Progress
 from app.services.completion import WAITING_STATES
+from app.services.setbacks import Setback
 from app.web.advice import advice_for
 from app.web.formatting import duration
 
@@ -71,6 +74,9 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         ],
         "actions": _actions(batch, progress.failed),
         "failures": failures,
+        "setback": progress.setback,
+        # In tens of seconds, so that the page does not change with every look.
+        "back_in": duration(math.ceil(progress.setback.back_in_s / 10) * 10),
         "currency": progress.quote.currency,
         "spent_micros": progress.cost_micros,
         "quoted_micros": progress.quote.cost_micros,
@@ -81,8 +87,13 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         "took": duration(took_s),
         "per_variant": _per_variant(took_s, progress.counts.get(JobState.SUCCEEDED, 0)),
     }
-    etag = _etag(batch.state, batch.failure, shown)
+    etag = _etag(batch.state, batch.failure, {**shown, "setback": _coarse(progress.setback)})
     return {**shown, "advice_for": advice_for, "progress_etag": etag}
+
+
+def _coarse(setback: Setback) -> Setback:
+    """Without its seconds, which the page shows rounded."""
+    return replace(setback, back_in_s=0.0)
 
 
 def _work(progress: Progress) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -157,3 +158,25 @@ def test_a_worker_tells_of_its_steps_while_it_renders(
     assert reports(database) == 0, "what is finished is not in hand any more"
     worker.stop()
     assert worker.join(5.0)
+
+
+@pytest.mark.usefixtures("weights")
+def test_the_page_says_what_becomes_of_the_variants_of_a_lost_worker(
+    database: Database, editor: Browser, running_batch: Batch, pass_time: Callable[..., None]
+) -> None:
+    def page() -> str:
+        return " ".join(editor.get(f"/batches/{running_batch.id}/progress").text.split())
+
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    pass_time(25, "lease_expires_at")
+    assert "A worker was lost" not in page(), "one late heartbeat is none"
+    pass_time(10, "lease_expires_at")
+    assert "A worker was lost; its 4 variants go back in the queue within 40 s." in page()
+    pass_time(30, "lease_expires_at")
+    with database.system_scope() as session:
+        assert leases.rescue_expired(session) == 4
+    assert "A worker was lost; its 4 variants wait in the queue again." in page()
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-2")
+    assert "A worker was lost" not in page()

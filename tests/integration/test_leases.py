@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +15,15 @@ from app.models import (
     Attempt,
     Batch,
     BatchState,
+    JobPurpose,
     JobState,
     Quote,
     RenderJob,
     Usage,
     Workspace,
 )
-from app.services import claiming, leases
+from app.services import claiming, in_flight, leases
+from app.services.in_flight import InHand
 from app.services.leases import ClaimedGroup, NewUsage
 from app.services.ranking import Candidate
 from tests.factories import make_artifact_files, make_batch, make_campaign, make_jobs
@@ -67,6 +69,25 @@ def fail(
 def rescue(database: Database) -> int:
     with database.system_scope() as session:
         return leases.rescue_expired(session)
+
+
+def say_in_hand(
+    database: Database, batch: Batch, group: ClaimedGroup, job_ids: Sequence[UUID]
+) -> None:
+    with database.system_scope() as session:
+        in_flight.report(
+            session,
+            worker="worker-1",
+            in_hand=InHand(
+                batch_id=batch.id,
+                purpose=JobPurpose.FINAL,
+                lease_token=group.token,
+                job_count=len(group.jobs),
+                steps_done=1,
+                steps_planned=16,
+                job_ids=tuple(job_ids),
+            ),
+        )
 
 
 def count(database: Database, table: type) -> int:
@@ -392,7 +413,7 @@ class TestRescue:
         claim(database)
         assert rescue(database) == 0
 
-    def test_jobs_of_a_lost_worker_are_tried_again_one_by_one(
+    def test_a_group_goes_back_whole_when_its_worker_is_lost_and_as_singles_the_second_time(
         self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
     ) -> None:
         with database.system_scope() as session:
@@ -402,10 +423,60 @@ class TestRescue:
         assert rescue(database) == 3
         job = read_job(ids[0])
         assert (job.state, job.error_code) == (JobState.RETRYABLE, "worker_lost")
+        whole = claim_some(database)
+        assert [job.job_id for job in whole.jobs] == ids
+        pass_time(61)
+        assert rescue(database) == 3
         groups = [claim_some(database, f"worker-{number}") for number in range(3)]
         assert [len(group.jobs) for group in groups] == [1, 1, 1]
         assert {group.jobs[0].job_id for group in groups} == set(ids)
         assert claim(database) is None
+
+    def test_only_what_was_in_hand_is_charged_when_a_worker_is_lost(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b", "c", "d"])
+        group = claim_some(database)
+        succeed(database, ids[0], group.token)
+        say_in_hand(database, batch, group, ids[:2])
+        pass_time(61)
+        assert rescue(database) == 3
+        assert [read_job(job_id).start_count for job_id in ids] == [1, 1, 0, 0]
+        again = claim_some(database)
+        assert [job.job_id for job in again.jobs] == ids[1:], "they share their steps as before"
+        say_in_hand(database, batch, again, ids[1:2])
+        pass_time(61)
+        rescue(database)
+        sizes = sorted(len(claim_some(database, f"worker-{number}").jobs) for number in range(2))
+        assert sizes == [1, 2], "the one that was in hand twice goes alone"
+
+    def test_all_are_charged_when_what_was_in_hand_has_ended(
+        self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b", "c"])
+        group = claim_some(database)
+        say_in_hand(database, batch, group, ids[:1])
+        succeed(database, ids[0], group.token)
+        pass_time(61)
+        assert rescue(database) == 2
+        assert [read_job(job_id).start_count for job_id in ids] == [1, 1, 1]
+
+    def test_the_last_start_of_a_job_that_failed_is_made_alone(
+        self, database: Database, batch: Batch, pass_time: PassTime
+    ) -> None:
+        with database.system_scope() as session:
+            ids = make_jobs(session, batch, ["a", "b"])
+        for _ in range(2):
+            group = claim_some(database)
+            assert len(group.jobs) == 2
+            fail(database, ids[0], group.token, is_retryable=True)
+            with database.system_scope() as session:
+                leases.release(session, token=group.token)
+            pass_time(3_600, "scheduled_at")
+        groups = [claim_some(database, f"worker-{number}") for number in range(2)]
+        assert [len(group.jobs) for group in groups] == [1, 1]
 
     def test_a_job_that_kills_its_worker_is_quarantined_and_its_siblings_finish(
         self, database: Database, batch: Batch, read_job: ReadJob, pass_time: PassTime

@@ -15,7 +15,7 @@ from sqlalchemy import func, select, update
 
 from app.config import Config, WorkerSettings
 from app.db import Database
-from app.models import Artifact, Batch, BatchState, JobState, RenderJob, Usage
+from app.models import Artifact, Attempt, Batch, BatchState, JobState, RenderJob, Usage
 from app.queues import Doorbell, Queue
 from app.stack.folder import StateFolder
 from app.stack.valkey import ValkeyServer
@@ -149,6 +149,25 @@ def test_a_killed_worker_loses_no_job_and_doubles_none(
     assert set(workers.renders()) == set(map(str, job_ids))
     wasted = len(workers.renders()) - 12
     assert wasted <= 3, "what waited to be stored, not what was stored"
+
+
+def test_what_a_killed_worker_held_goes_to_its_successor_at_once_and_whole(
+    connected: Config, database: Database, tmp_path: Path, enqueue: Callable[..., list[UUID]]
+) -> None:
+    patient = replace(connected, workers=WorkerSettings(lease_s=600.0))
+    enqueue(*prompts(12))
+    with worker_processes(patient, tmp_path) as workers:
+        victim = workers.start("render", TEST_STEP_S="0.2")
+        wait_until(lambda: len(workers.renders()) >= 4)
+        victim.kill()
+        workers.start("render")
+        wait_until(all_succeeded(database, 12))
+    assert_finished_once(database, 12)
+    with database.system_scope() as session:
+        claims = session.scalar(select(func.count(func.distinct(Attempt.lease_token))))
+        starts = session.scalars(select(RenderJob.start_count)).all()
+    assert claims == 2, "what was left stayed one group"
+    assert sum(starts) <= 12 + 2, "only what was in hand is charged"
 
 
 def test_sigterm_hands_back_uncharged_what_is_not_rendered(
