@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.steps import EQUAL_ROWS, ForwardTally
-from engine.segments import LatentState
+from engine.states import LatentState
+from engine.suspending import OpenEdge
 from engine.tree import DenoisingTree, Edge
 from engine.types import GenerationRequest, RenderSettings
 
@@ -20,7 +21,8 @@ class Branch:
     """An edge being run: `texts` condition it, `state` stands at its end while it is needed.
 
     Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind. A
-    leaf that was decoded together with others has `frames` (F, H, W, 3).
+    leaf that was decoded together with others has `frames` (F, H, W, 3). `pause` is where it
+    goes on, in its midst or at its end; `resumed_at` the step where an earlier run left it.
     """
 
     edge: Edge
@@ -29,6 +31,8 @@ class Branch:
     texts: tuple[str, ...]
     children: list[Branch] = field(default_factory=list)
     state: LatentState | None = None
+    pause: LatentState | None = None
+    resumed_at: int | None = None
     frames: NDArray[np.uint8] | None = None
     num_waiting: int = 0
     batch_size: int = 0
@@ -54,6 +58,18 @@ class Branch:
         return not self.children
 
     @property
+    def start(self) -> int:
+        """The step that is run next."""
+        return self.edge.start if self.pause is None else self.pause.step
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the state at its end is missing for somebody."""
+        return self.is_leaf or any(
+            child.pause is None and child.is_needed for child in self.children
+        )
+
+    @property
     def priced(self) -> float:
         """Forwards that are paid for: those that equal rows of a batch spared count as well.
 
@@ -64,9 +80,41 @@ class Branch:
     def note(self, *, seconds: float, tally: ForwardTally, batch_size: int) -> None:
         """Take this row's part of what its batch took."""
         self.batch_size = batch_size
-        self.denoise_seconds = seconds / batch_size
-        self.computed = tally.computed / batch_size
-        self.saved = {kind: rows / batch_size for kind, rows in tally.saved.items()}
+        self.denoise_seconds += seconds / batch_size
+        self.computed += tally.computed / batch_size
+        for kind, rows in tally.saved.items():
+            self.saved[kind] = self.saved.get(kind, 0.0) + rows / batch_size
+
+    def stand_at(self, state: LatentState) -> None:
+        """It was run up to this state: to its end, or to be taken up there."""
+        if state.step == self.edge.stop:
+            self.state, self.pause = state, None
+        else:
+            self.pause = state
+
+    def take_up(self, opened: OpenEdge) -> None:
+        """Go on where an earlier run of the edge stopped, with what that took."""
+        self.batch_size = opened.batch_size
+        self.text_seconds = opened.text_seconds
+        self.denoise_seconds = opened.denoise_seconds
+        self.computed = opened.computed
+        self.saved = dict(opened.saved)
+        self.pause = opened.state
+        self.resumed_at = self.edge.stop if opened.state is None else opened.state.step
+
+    def opened(self) -> OpenEdge | None:
+        """What a later run can take up; None where nothing was run."""
+        state = self.pause if self.state is None else self.state
+        if state is None and not self.batch_size and not self.saved:
+            return None
+        return OpenEdge(
+            state=state,
+            batch_size=self.batch_size,
+            text_seconds=self.text_seconds,
+            denoise_seconds=self.denoise_seconds,
+            computed=self.computed,
+            saved=self.saved,
+        )
 
     def release_parent(self) -> None:
         """Drop the parent's state when no sibling needs it any more."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,11 @@ from numpy.typing import NDArray
 
 from engine.branches import Account, Branch, full_forwards
 from engine.caching.shared import SharedCache
-from engine.caching.steps import SegmentPlace, spared_forwards
+from engine.caching.steps import SegmentPlace, can_pause, spared_forwards
 from engine.errors import EngineError
 from engine.pipelines.base import Conditioning, ModelRunner
-from engine.segments import LatentState, initial_state, run_segment, stack_states
+from engine.segments import initial_state, run_segment
+from engine.states import LatentState, stack_states
 from engine.types import (
     GenerationRequest,
     GenerationResult,
@@ -61,8 +64,14 @@ class EdgeRunner:
         return None if self.settings.profile is QualityProfile.EXACT else self.step_cache
 
     def recall(self, branch: Branch) -> bool:
-        """Take the state at the end of a shared edge from the cache, if it is there."""
-        if branch.is_leaf:
+        """Take the state at the end of an edge from an earlier run or, of a shared one, the cache.
+
+        False where it is neither here nor there.
+        """
+        if branch.pause is not None and branch.pause.step == branch.edge.stop:
+            branch.stand_at(branch.pause.to(self.model.runner.placement.device))
+            return True
+        if branch.is_leaf or branch.pause is not None:
             return False
         branch.state = self.cache.get("states", self._state_key(branch))
         if branch.state is not None:
@@ -70,15 +79,20 @@ class EdgeRunner:
         return branch.state is not None
 
     def denoise(self, batch: Sequence[Branch], watch: Watch) -> None:
-        """Run the edges as the rows of one batch; no states when nobody wants them any more."""
-        edge = batch[0].edge
+        """Run the edges as the rows of one batch; no states when nobody wants them any more.
+
+        Where the run is suspended they stand at the step in hand, or where they stood if their
+        step cache cannot pause.
+        """
+        start, stop = batch[0].start, batch[0].edge.stop
+        done = start
         conditioning = self._condition(batch)
         started = self.now()
         call = self.model.runner.prepare(batch[0].requests[0], conditioning)
         state, generator = self._begin(batch, conditioning)
         place = SegmentPlace(
-            start=edge.start,
-            stop=edge.stop,
+            start=start,
+            stop=stop,
             num_steps=self.settings.num_inference_steps,
             row_parents=_row_parents(batch),
         )
@@ -86,31 +100,38 @@ class EdgeRunner:
         def on_step_end(
             pipeline: Any, index: int, timestep: torch.Tensor, tensors: dict[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
-            step = edge.start + index + 1
-            wanted = [watch.after_step(branch.requests, step) for branch in batch]
-            pipeline._interrupt = not any(wanted)
+            nonlocal done
+            done = start + index + 1
+            wanted = [watch.after_step(branch.requests, done) for branch in batch]
+            pipeline._interrupt = not any(wanted) or watch.suspension.is_asked
             return tensors
 
         with (
             self.model.runner.fast_forwards() if self.is_fast else nullcontext(),
-            spared_forwards(call.pipeline, place, policy=self.policy) as tally,
+            spared_forwards(
+                call.pipeline, place, policy=self.policy, memory=state.memory if state else {}
+            ) as tally,
         ):
             end = run_segment(
                 call.pipeline,
-                stop=edge.stop,
+                stop=stop,
                 state=state,
                 generator=generator,
                 callback_on_step_end=on_step_end,
                 **call.arguments,
             )
             is_interrupted = call.pipeline.interrupt
-        if is_interrupted:
+        if is_interrupted and not watch.suspension.is_asked:
             return
+        if done < stop:
+            if not can_pause(self.policy):
+                return
+            end = replace(end, step=done, memory=tally.memory)
         seconds = self.now() - started
         for row, branch in enumerate(batch):
-            branch.state = end if len(batch) == 1 else end.row(row)
             branch.note(seconds=seconds, tally=tally, batch_size=len(batch))
-            if not branch.is_leaf:
+            branch.stand_at(end if len(batch) == 1 else end.row(row))
+            if branch.state is not None and not branch.is_leaf:
                 key = self._state_key(branch)
                 self.cache.put("states", key, branch.state, size_bytes=branch.state.size_bytes)
 
@@ -180,7 +201,7 @@ class EdgeRunner:
         if self.settings.guidance_scale > 1:
             negative = self._embed(batch[0].requests[0].negative_prompt)
         for branch in batch:
-            branch.text_seconds = (self.now() - started) / len(batch)
+            branch.text_seconds += (self.now() - started) / len(batch)
         if len(batch) == 1:
             return Conditioning(prompt_embeds=rows[0], negative_prompt_embeds=negative)
         # All rows are views of one, so what is computed of it alone is computed once.
@@ -199,10 +220,15 @@ class EdgeRunner:
     def _begin(
         self, batch: Sequence[Branch], conditioning: Conditioning
     ) -> tuple[LatentState | None, torch.Generator | None]:
-        """Where the rows start: at their parents' states, or all at the seed's noise.
+        """Where the rows start: where they stood, at their parents' states, or at the seed's noise.
 
         The noise comes from a CPU generator, so a seed means the same on every device.
         """
+        device = self.model.runner.placement.device
+        paused = [branch.pause.to(device) for branch in batch if branch.pause is not None]
+        if paused:
+            state = stack_states(paused)
+            return state, None if state.rng is None else torch.Generator("cpu")
         states = [branch.parent.state for branch in batch if branch.parent is not None]
         if states:
             return stack_states([state for state in states if state is not None]), None
@@ -213,6 +239,12 @@ class EdgeRunner:
         alone = self.model.runner.prepare(request, conditioning.row(0))
         noise = initial_state(alone.pipeline, generator=generator, **alone.arguments)
         return stack_states([noise] * len(batch)), None
+
+    def pause_key(self, branch: Branch) -> str:
+        """What decides an edge's pixels beside the facts of the process; names stored states."""
+        policy = None if self.policy is None else asdict(self.policy)
+        document = (self.key, policy, self.is_fast, branch.key)
+        return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
     def _state_key(self, branch: Branch) -> tuple[Any, ...]:
         runner = self.model.runner
@@ -229,5 +261,7 @@ class EdgeRunner:
 
 def _row_parents(batch: Sequence[Branch]) -> list[int]:
     """For each row the first row that starts from the same state."""
+    if batch[0].pause is not None:
+        return list(range(len(batch)))
     firsts: dict[int, int] = {}
     return [firsts.setdefault(id(branch.parent), row) for row, branch in enumerate(batch)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import diffusers
 import torch
@@ -14,12 +15,19 @@ from engine.calibrating import Calibrator
 from engine.calibration import Calibration, find_calibration
 from engine.config import EngineConfig
 from engine.edge_runner import LoadedModel
-from engine.errors import CheckpointError, ConfigError, EngineError, InvalidRequest
+from engine.errors import (
+    CheckpointError,
+    ConfigError,
+    EngineError,
+    GenerationSuspended,
+    InvalidRequest,
+)
 from engine.forks import with_fork_steps
 from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
 from engine.plan import plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
+from engine.suspending import Suspension
 from engine.terms import known_terms
 from engine.tree_runner import Outcome, TreeRunner
 from engine.types import (
@@ -74,13 +82,15 @@ class Engine:
         *,
         on_progress: ProgressCallback | None = None,
         should_cancel: CancelCheck | None = None,
+        suspension: Suspension | None = None,
     ) -> Iterator[Outcome]:
         """Yield one result or failure per request, as their renders finish; invalid ones first.
 
         `on_progress` is called after each denoising step. `should_cancel(request_id)` is asked
         before a request starts and between its steps; a cancelled request yields a failure with
         code `cancelled`, and its siblings go on. Requests for the same pixels are rendered once;
-        variants of one prompt share steps as far as their profile allows.
+        variants of one prompt share steps as far as their profile allows. `suspension` stops the
+        whole run between two steps: what has no result yet then fails with code `suspended`.
         """
         accepted: dict[str, GenerationRequest] = {}
         for request in requests:
@@ -88,7 +98,7 @@ class Engine:
                 self._accept(request, accepted)
             except EngineError as error:
                 yield GenerationFailure.from_error(request.request_id, error)
-        watch = Watch(on_progress=on_progress, should_cancel=should_cancel)
+        watch = Watch(on_progress=on_progress, should_cancel=should_cancel, suspension=suspension)
         calibrations = {
             settings: self._find_calibration(settings)
             for settings in {request.settings for request in accepted.values()}
@@ -98,12 +108,17 @@ class Engine:
             terms_of=lambda settings: known_terms(settings, calibration=calibrations[settings]),
             max_group=max(1, len(accepted)),
         )
-        for group in planned.groups:
-            family = [
-                with_fork_steps(accepted[member.request_id], member.fork_steps)
-                for member in group.members
-            ]
-            yield from self._render(family, watch, calibrations[family[0].settings])
+        try:
+            for group in planned.groups:
+                family = [
+                    with_fork_steps(accepted[member.request_id], member.fork_steps)
+                    for member in group.members
+                ]
+                yield from self._render(family, watch, calibrations[family[0].settings])
+        except GenerationSuspended as stop:
+            watch.suspension.leave()
+            watch.fail(accepted.values(), stop)
+            yield from watch.take_failures()
 
     def calibrate(
         self,
@@ -172,6 +187,7 @@ class Engine:
             watch.fail(wanted, error)
             yield from watch.take_failures()
             return
+        watch.suspension.begin(self._facts(runner.model, wanted[0].settings.model_id))
         for outcome in runner.run(wanted, watch, calibration=calibration):
             yield self._signed(outcome, wanted[0], runner.model)
 
@@ -192,19 +208,24 @@ class Engine:
         """The outcome with what the engine knows of how it came about, as plain values for JSON."""
         if isinstance(outcome, GenerationFailure):
             return outcome
-        facts = {
-            "engine_version": ENGINE_VERSION,
-            "model_id": request.settings.model_id,
-            "weights_fingerprint": model.fingerprint,
+        facts = self._facts(model, request.settings.model_id) | {
             "profile": str(request.settings.profile),
-            "solver": model.runner.solver,
             "seed": request.seed,
+        }
+        return replace(outcome, provenance=facts | outcome.provenance)
+
+    def _facts(self, model: LoadedModel, model_id: str) -> dict[str, Any]:
+        """What decides the pixels for everything that this engine renders with a model."""
+        return {
+            "engine_version": ENGINE_VERSION,
+            "model_id": model_id,
+            "weights_fingerprint": model.fingerprint,
+            "solver": model.runner.solver,
             "device": self.device_kind,
             "dtype": str(self._placement.dtype).removeprefix("torch."),
             "torch": torch.__version__,
             "diffusers": diffusers.__version__,
         }
-        return replace(outcome, provenance=facts | outcome.provenance)
 
 
 def _placement(config: EngineConfig) -> Placement:

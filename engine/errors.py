@@ -9,6 +9,7 @@ EngineError
 ├── NonFiniteOutput       the model computed NaN or infinity
 ├── OutOfMemory           the device's memory did not suffice
 ├── GenerationCancelled   somebody asked to stop
+├── GenerationSuspended   the run was stopped between two steps, to go on elsewhere
 └── MediaError            a picture or video could not be read or written
     └── DiskFull
 
@@ -118,6 +119,16 @@ class GenerationCancelled(EngineError):
     def __init__(self, request_id: str, step: int) -> None:
         super().__init__(f"Request {request_id} was cancelled after step {step}.")
         self.step = step
+
+
+class GenerationSuspended(EngineError):
+    """The run was stopped between two steps; what it left open can be continued."""
+
+    code = "suspended"
+    is_retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("The run was stopped between two steps, to go on later.")
 
 
 class MediaError(EngineError):

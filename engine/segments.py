@@ -8,82 +8,12 @@ would break multistep solvers, whose order and corrector depend on the place in 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from engine.errors import InvalidRequest
-
-STATE_VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatentState:
-    """A denoising run between two steps: everything needed to continue it bit for bit.
-
-    `latents` has the pipeline's latent shape (B, C, F, H, W) or packed (B, S, C), float32.
-    `history` holds what the noise scheduler remembers (past predictions, order, step index).
-    `rng` is the state of the generator, for solvers that draw noise while stepping.
-    """
-
-    step: int
-    latents: torch.Tensor
-    history: dict[str, Any] = field(default_factory=dict)
-    rng: torch.Tensor | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of all its tensors."""
-        tensors = {"latents": self.latents}
-        _flatten(self.history, "history", tensors)
-        return sum(tensor.nbytes for tensor in tensors.values())
-
-    def row(self, index: int) -> LatentState:
-        """One row of the batch as a state of its own, in memory of its own."""
-        shape = self.latents.shape
-        return LatentState(
-            step=self.step,
-            latents=self.latents[index : index + 1].clone(),
-            history=_merged([self.history], shape, lambda rows: rows[0][index : index + 1].clone()),
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write `state.safetensors`, then `state.json`, which marks the state as whole."""
-        folder.mkdir(parents=True, exist_ok=True)
-        tensors = {"latents": self.latents.contiguous()}
-        if self.rng is not None:
-            tensors["rng"] = self.rng
-        history = _flatten(self.history, "history", tensors)
-        save_file(tensors, folder / "state.safetensors")
-        document = {"version": STATE_VERSION, "step": self.step, "history": history}
-        (folder / "state.json").write_text(json.dumps(document), encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> LatentState:
-        """Read a saved state; InvalidRequest when it is not whole or of another version."""
-        try:
-            document = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-            tensors = load_file(folder / "state.safetensors")
-        except (OSError, ValueError) as error:
-            raise InvalidRequest(
-                "state", f"{folder} holds no whole denoising state: {error}"
-            ) from None
-        if document.get("version") != STATE_VERSION:
-            raise InvalidRequest(
-                "state",
-                f"{folder} was written in format {document.get('version')}, not {STATE_VERSION}.",
-            )
-        return cls(
-            step=document["step"],
-            latents=tensors["latents"],
-            history=_unflatten(document["history"], tensors),
-            rng=tensors.get("rng"),
-        )
+from engine.states import LatentState
 
 
 class SegmentScheduler:
@@ -140,20 +70,6 @@ class SegmentScheduler:
 def initial_state(pipeline: Any, *, generator: torch.Generator, **call: Any) -> LatentState:
     """The state before the first step: the noise that the pipeline itself draws."""
     return _run(pipeline, stop=0, state=None, generator=generator, call=call)
-
-
-def stack_states(states: Sequence[LatentState]) -> LatentState:
-    """The states, all at one step of equal schedules, as the rows of one state.
-
-    `rng` is kept of a single state only: rows would draw other noise together than alone.
-    """
-    if len(states) == 1:
-        return states[0]
-    return LatentState(
-        step=states[0].step,
-        latents=torch.cat([state.latents for state in states]),
-        history=_merged([state.history for state in states], states[0].latents.shape, torch.cat),
-    )
 
 
 def run_segment(
@@ -225,46 +141,3 @@ def _differs(left: Any, right: Any) -> bool:
             _differs(a, b) for a, b in zip(left, right, strict=True)
         )
     return type(left) is not type(right) or bool(left != right)
-
-
-def _merged(
-    values: Sequence[Any],
-    shape: torch.Size,
-    merge: Callable[[list[torch.Tensor]], torch.Tensor],
-) -> Any:
-    """Histories as one: what has a row per latent is merged, the rest is equal in all of them."""
-    first = values[0]
-    if isinstance(first, torch.Tensor) and first.shape == shape:
-        return merge(list(values))
-    if isinstance(first, dict):
-        return {name: _merged([each[name] for each in values], shape, merge) for name in first}
-    if isinstance(first, list):
-        return [_merged(items, shape, merge) for items in zip(*values, strict=True)]
-    return first
-
-
-def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """Move each tensor to `tensors`, a reference in its place; refuse what JSON cannot hold."""
-    if isinstance(value, torch.Tensor):
-        tensors[path] = value.contiguous()
-        return {"tensor": path}
-    if isinstance(value, dict):
-        return {
-            "dict": {key: _flatten(item, f"{path}.{key}", tensors) for key, item in value.items()}
-        }
-    if isinstance(value, list):
-        return {"list": [_flatten(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]}
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"value": value}
-    raise InvalidRequest("state", f"The noise scheduler keeps a {type(value).__name__} in {path}.")
-
-
-def _unflatten(document: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    kind, value = next(iter(document.items()))
-    if kind == "tensor":
-        return tensors[value]
-    if kind == "dict":
-        return {key: _unflatten(item, tensors) for key, item in value.items()}
-    if kind == "list":
-        return [_unflatten(item, tensors) for item in value]
-    return value

@@ -12,10 +12,11 @@ from engine.branches import Branch, full_forwards, grow
 from engine.caching.shared import SharedCache
 from engine.config import EngineConfig
 from engine.edge_runner import EdgeRunner, LoadedModel
-from engine.errors import OutOfMemory
+from engine.errors import GenerationSuspended, OutOfMemory
 from engine.pipelines.base import memory_errors
 from engine.plan import affinity_key
 from engine.stems import Stems, conditioning_texts
+from engine.suspending import OpenEdge
 from engine.tree import build_tree
 from engine.types import (
     GenerationFailure,
@@ -137,6 +138,11 @@ class TreeRun:
             settings=requests[0].settings,
             step_cache=manner.step_cache,
         )
+        for branch in self._branches:
+            opened = watch.suspension.find(self._edges.pause_key(branch))
+            if opened is not None:
+                branch.take_up(opened)
+        watch.suspension.note(self)
 
     def __iter__(self) -> Iterator[Leaf | GenerationFailure]:
         roots = [branch for branch in self._branches if branch.parent is None]
@@ -154,13 +160,31 @@ class TreeRun:
         forwards = sum(branch.priced for branch in self._branches)
         return forwards * forward_units(settings) + self._num_decoded * decode_units(settings)
 
+    def open_edges(self) -> dict[str, OpenEdge]:
+        """What a later run can go on from, by key: edges on the way to whom is still waited for.
+
+        Of a shared edge it holds the part that is not paid by renders that ended.
+        """
+        edges: dict[str, OpenEdge] = {}
+        for branch in self._branches:
+            opened = branch.opened()
+            waiting = {request.prompt for request in self._watch.unended(branch.requests)}
+            if opened is not None and waiting:
+                part = len(waiting) / branch.edge.num_leaves
+                edges[self._edges.pause_key(branch)] = opened.part(part)
+        return edges
+
     def _advance(self, branches: Sequence[Branch]) -> Iterator[Leaf | GenerationFailure]:
-        """Run branches whose parents have run, and all that grows from them."""
+        """Run branches whose parents have run, and all that grows from them.
 
-        def span(branch: Branch) -> tuple[int, int]:
-            return branch.edge.start, branch.edge.stop
+        GenerationSuspended ends it between two steps where that is asked for.
+        """
 
-        def place(branch: Branch) -> tuple[tuple[int, int], bool]:
+        def span(branch: Branch) -> tuple[int, int, int]:
+            # What was stopped in its midst has a step cache that began where the edge did.
+            return branch.start, branch.edge.stop, branch.edge.start
+
+        def place(branch: Branch) -> tuple[tuple[int, int, int], bool]:
             return span(branch), self._first.isdisjoint(branch.edge.members)
 
         # Cousins run together as well as siblings: what counts is that their steps are the same.
@@ -169,24 +193,31 @@ class TreeRun:
             while waiting:
                 size = self._runner.batch_size(self._edges.settings)
                 batch, waiting = waiting[:size], waiting[size:]
+                self._stop_if_asked()
                 self._run_batch(batch)
+                self._stop_if_asked()
                 for branch in batch:
                     branch.release_parent()
                 yield from self._watch.take_failures()
                 leaves = [each for each in batch if each.is_leaf and each.state is not None]
                 self._edges.decode_together(leaves)
                 for branch in leaves:
+                    if branch.frames is None:
+                        self._stop_if_asked()
                     yield from self._finish(branch)
-                yield from self._advance(
-                    [child for branch in batch if branch.state for child in branch.children]
-                )
+                run = [branch for branch in batch if branch.state or not branch.is_needed]
+                yield from self._advance([child for branch in run for child in branch.children])
+
+    def _stop_if_asked(self) -> None:
+        if self._watch.suspension.is_asked:
+            raise GenerationSuspended
 
     def _run_batch(self, batch: Sequence[Branch]) -> None:
         """Bring the branches to their ends; one that fails leaves the others untouched."""
         edges, watch = self._edges, self._watch
-        start = batch[0].edge.start
+        start = batch[0].start
         wanted = [branch for branch in batch if watch.open_ones(branch.requests, step=start)]
-        missing = [branch for branch in wanted if not edges.recall(branch)]
+        missing = [branch for branch in wanted if branch.is_needed and not edges.recall(branch)]
         if not missing:
             return
         try:
@@ -201,6 +232,7 @@ class TreeRun:
             if isinstance(error, OutOfMemory):
                 size = self._runner.halve_batch(edges.settings, len(missing))
             for at in range(0, len(missing), size):
+                self._stop_if_asked()
                 self._run_batch(missing[at : at + size])
 
     def _finish(self, branch: Branch) -> Iterator[Leaf | GenerationFailure]:
@@ -210,18 +242,27 @@ class TreeRun:
         yield from watch.take_failures()
         if not requests or branch.state is None:
             return
-        latents = branch.state.latents
         try:
             with memory_errors(self._runner.model.runner.placement.device):
                 result = self._edges.decode(branch, requests[0])
+            self._num_decoded += 1
+            result = self._resumed(branch, result)
+            yield Leaf(requests=requests, result=result, latents=branch.state.latents)
         except Exception as error:
             watch.fail(requests, error)
             yield from watch.take_failures()
-            return
-        finally:
+        # Who takes leaves may hold them back for a while, and the run may be suspended then.
+        if not watch.unended(requests):
             branch.state = None
-        self._num_decoded += 1
-        yield Leaf(requests=requests, result=result, latents=latents)
+
+    def _resumed(self, leaf: Branch, result: GenerationResult) -> GenerationResult:
+        """The result, with where an earlier run left it, or why that was of no use."""
+        suspension = self._watch.suspension
+        if not suspension.is_resuming:
+            return result
+        step = max(branch.resumed_at or 0 for branch in leaf.way)
+        facts = {"from_step": step} if step else {"from_step": 0, "because": suspension.why_not}
+        return replace(result, provenance=result.provenance | {"resumed": facts})
 
 
 def _reuse(result: GenerationResult, request: GenerationRequest) -> GenerationResult:

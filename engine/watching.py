@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from engine.errors import EngineError, GenerationCancelled
+from engine.suspending import Suspension
 from engine.types import GenerationFailure, GenerationRequest, Progress
 
 logger = logging.getLogger(__name__)
@@ -21,8 +22,13 @@ class Watch:
     """
 
     def __init__(
-        self, *, on_progress: ProgressCallback | None, should_cancel: CancelCheck | None
+        self,
+        *,
+        on_progress: ProgressCallback | None,
+        should_cancel: CancelCheck | None,
+        suspension: Suspension | None = None,
     ) -> None:
+        self.suspension = suspension or Suspension()
         self._on_progress = on_progress
         self._should_cancel = should_cancel
         self._ended: set[str] = set()

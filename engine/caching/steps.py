@@ -6,9 +6,10 @@ The pipeline stays as it is: for the time of a segment its transformer's `cache_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -41,20 +42,37 @@ class SegmentPlace:
 
 @dataclass
 class ForwardTally:
-    """Forwards of a segment counted in rows of the batch: computed, and saved by kind."""
+    """Forwards of a segment counted in rows of the batch: computed, and saved by kind.
+
+    `memory` is what the step cache needs to go on from the segment's last step; it is there when
+    the segment is over.
+    """
 
     computed: float = 0.0
     saved: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def save(self, kind: str, rows: float) -> None:
         self.saved[kind] = self.saved.get(kind, 0.0) + rows
 
 
+def can_pause(policy: StepCachePolicy | None) -> bool:
+    """Whether an edge may stop in its midst: what diffusers' caches know cannot be taken out."""
+    return policy is None or policy.method not in DIFFUSERS_METHODS
+
+
 @contextmanager
 def spared_forwards(
-    pipeline: Any, place: SegmentPlace, *, policy: StepCachePolicy | None
+    pipeline: Any,
+    place: SegmentPlace,
+    *,
+    policy: StepCachePolicy | None,
+    memory: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[ForwardTally]:
-    """Spare what the policy and equal rows allow while the body runs the segment, and count."""
+    """Spare what the policy and equal rows allow while the body runs the segment, and count.
+
+    `memory` is that of the segment before, where this one goes on in the midst of an edge.
+    """
     tally = ForwardTally()
     with ExitStack() as stack:
         for name in ("transformer", "transformer_2"):
@@ -63,7 +81,10 @@ def spared_forwards(
                 if policy is not None and policy.method in DIFFUSERS_METHODS:
                     transformer.enable_cache(_cache_config(policy, place))
                     stack.callback(transformer.disable_cache)
-                stack.enter_context(_Forwards(transformer, place, policy, tally).wrapped())
+                forwards = _Forwards(transformer, place, policy, tally)
+                forwards.recall(memory.get(name, {}))
+                stack.enter_context(forwards.wrapped())
+                stack.callback(forwards.remember, name)
         yield tally
 
 
@@ -92,6 +113,25 @@ class _Forwards:
         self._conditional: torch.Tensor | None = None
         self._difference: torch.Tensor | None = None
         self._has_run_blocks = False
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Go on from what `remember` kept."""
+        self._lines = {
+            context: _Line(points) for context, points in memory.get("lines", {}).items()
+        }
+        self._conditional = memory.get("conditional")
+        self._difference = memory.get("difference")
+
+    def remember(self, name: str) -> None:
+        """Keep in the tally what the next segment of the same edge needs."""
+        memory = {
+            "lines": {context: line.points for context, line in self._lines.items()},
+            "conditional": self._conditional,
+            "difference": self._difference,
+        }
+        self._tally.memory[name] = {
+            what: value for what, value in memory.items() if value is not None
+        }
 
     @contextmanager
     def wrapped(self) -> Iterator[None]:
@@ -199,18 +239,19 @@ class _Line:
     two-step Adams-Bashforth method with uneven steps (Hairer, Norsett and Wanner, III.5).
     """
 
-    def __init__(self) -> None:
-        self._points: list[tuple[float, torch.Tensor]] = []
+    def __init__(self, points: Sequence[list[Any]] = ()) -> None:
+        # Pairs of time and prediction.
+        self.points = list(points)
 
     @property
     def is_drawn(self) -> bool:
-        return len(self._points) == 2 and self._points[0][0] != self._points[1][0]
+        return len(self.points) == 2 and self.points[0][0] != self.points[1][0]
 
     def add(self, time: float, prediction: torch.Tensor) -> None:
-        self._points = [*self._points[-1:], (time, prediction)]
+        self.points = [*self.points[-1:], [time, prediction]]
 
     def at(self, time: float) -> torch.Tensor:
-        (first, before), (second, latest) = self._points
+        (first, before), (second, latest) = self.points
         return torch.lerp(before, latest, (time - first) / (second - first))
 
 

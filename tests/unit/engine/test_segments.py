@@ -18,7 +18,9 @@ from diffusers import (
 )
 
 from engine.errors import InvalidRequest
-from engine.segments import LatentState, initial_state, run_segment, stack_states
+from engine.segments import initial_state, run_segment
+from engine.states import stack_states
+from engine.suspending import OpenEdge, StateFile
 from tests.checkpoints import random_model_dir
 
 STEPS = 6
@@ -81,24 +83,25 @@ def test_segments_equal_the_uncut_run_bit_for_bit(solver: str, cuts: tuple[int, 
 def test_a_saved_state_is_continued_in_another_process(solver: str, tmp_path: Path) -> None:
     pipeline = _pipeline(solver)
     state = run_segment(pipeline, stop=3, generator=_noise(), prompt="a red car", **CALL)
-    state.save(tmp_path / "state")
+    StateFile(facts={}, edges={"": OpenEdge(state=state)}).save(tmp_path / "state")
     # The checkpoint of this process is read by the other one: its folder lives until we end.
     program = f"""
 import torch
 from pathlib import Path
 from diffusers import WanPipeline
-from engine.segments import LatentState, initial_state, run_segment, stack_states
+from engine.segments import run_segment
+from engine.suspending import OpenEdge, StateFile
 from tests.unit.engine.test_segments import CALL, SOLVERS
 torch.set_num_threads(1)
 pipeline = WanPipeline.from_pretrained({str(random_model_dir() / "tiny")!r})
 pipeline.scheduler = SOLVERS[{solver!r}]()
-state = LatentState.load(Path({str(tmp_path / "state")!r}))
-run_segment(pipeline, stop={STEPS}, state=state, prompt="a red car", **CALL).save(
-    Path({str(tmp_path / "end")!r})
-)
+state = StateFile.load(Path({str(tmp_path / "state")!r})).edges[""].state
+end = run_segment(pipeline, stop={STEPS}, state=state, prompt="a red car", **CALL)
+StateFile(facts={{}}, edges={{"": OpenEdge(state=end)}}).save(Path({str(tmp_path / "end")!r}))
 """
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=120)
-    end = LatentState.load(tmp_path / "end")
+    end = StateFile.load(tmp_path / "end").edges[""].state
+    assert end is not None
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -179,7 +182,8 @@ def test_a_segment_beyond_the_schedule_or_backwards_is_refused() -> None:
 
 def test_a_half_written_state_is_refused(tmp_path: Path) -> None:
     state = run_segment(_pipeline(), stop=1, generator=_noise(), prompt="a car", **CALL)
-    state.save(tmp_path)
-    (tmp_path / "state.json").unlink()
+    path = tmp_path / "state"
+    StateFile(facts={}, edges={"": OpenEdge(state=state)}).save(path)
+    path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InvalidRequest, match="no whole denoising state"):
-        LatentState.load(tmp_path)
+        StateFile.load(path)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.plan import plan
-from engine.segments import LatentState, run_segment
+from engine.segments import run_segment
+from engine.states import LatentState
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
