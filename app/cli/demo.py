@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,17 +15,19 @@ from app.cli.demo_input import DemoInput
 from app.cli.demo_report import (
     Outcome,
     collect,
+    print_cancelled,
     print_quote,
     print_summary,
     print_table,
     watch,
 )
+from app.cli.demo_runs import take_over
 from app.cli.options import Settings, say, shared_options
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceUnavailable
-from app.paths import DEFAULT_STATE_DIR
 from app.stack.logs import last_lines
+from app.stack.program import command
 from app.stack.record import running
 from app.stack.signals import INTERRUPTED_EXIT, StopRequested, StopRequests
 from app.stack.stack import ServersAtEnd, Stack, StackOptions, open_stack
@@ -81,6 +82,7 @@ def _run(
         print_table(console, wanted.table)
         demo_batch = prepare_batch(database, storage, wanted, folder=folder)
         print_quote(console, database, demo_batch)
+        print_cancelled(console, take_over(database, demo_batch, folder))
         launch(database, demo_batch)
         watch(console, database, demo_batch, tick=tick)
         outcome = collect(database, storage, demo_batch, folder.root / "demo", tick=tick)
@@ -97,18 +99,9 @@ def _print_way_in(console: Console, settings: Settings, demo_batch: DemoBatch) -
     if record is not None and record.web_url is not None:
         where = record.web_url + page
     else:
-        program = shlex.quote(_short_path(Path(sys.argv[0])))
-        state = (
-            "" if settings.state_dir == DEFAULT_STATE_DIR else f" --state-dir {settings.state_dir}"
-        )
-        where = f"{program} up --open {page}{state}"
+        where = command(f"up --open {page}", state_dir=settings.state_dir)
     console.print(f"Dashboard:     {where}", soft_wrap=True, markup=False)
     console.print(f"Sign in:       {demo_batch.login}", markup=False)
-
-
-def _short_path(path: Path) -> str:
-    """Relative where that is shorter to type, as in `.venv/bin/adloom`."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @contextmanager

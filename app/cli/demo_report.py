@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from sqlalchemy import func, select
 
 from app.cli.demo_batch import DemoBatch
 from app.cli.demo_input import DemoTable
+from app.cli.demo_runs import CancelledRun
+from app.cli.demo_waiting import Waiting, time_left
 from app.db import Database
 from app.errors import ServiceUnavailable
 from app.models import BatchState, Usage
@@ -81,6 +83,16 @@ def print_quote(console: Console, database: Database, demo: DemoBatch) -> None:
         console.print("Going on with the batch that an earlier run left unfinished.")
 
 
+def print_cancelled(console: Console, runs: Sequence[CancelledRun]) -> None:
+    """What this demo put an end to, so that it does not wait for it."""
+    for run in runs:
+        console.print(
+            f"Cancelled {run.name} of an earlier demo, which was left with {run.done} of "
+            f"{run.total} finished; those are kept.",
+            markup=False,
+        )
+
+
 def watch(
     console: Console, database: Database, demo: DemoBatch, *, tick: Callable[[], None]
 ) -> None:
@@ -90,17 +102,19 @@ def watch(
         BarColumn(bar_width=40),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[eta]}"),
+        TextColumn("{task.fields[eta]}", markup=False),
     )
     with ProgressBar(*columns, console=console, disable=not console.is_terminal) as bar:
         row = bar.add_task("", total=demo.batch.variant_count, eta="")
+        waiting = Waiting(database, demo)
         next_line = time.monotonic() + LINE_EVERY_S
         for progress in _poll(database, demo, tick):
-            eta = _eta(progress)
+            eta = waiting.reason(progress) or time_left(progress)
             bar.update(row, completed=progress.done + progress.in_flight, eta=eta)
             if not console.is_terminal and time.monotonic() >= next_line:
                 next_line += LINE_EVERY_S
-                console.print(f"{progress.done} of {progress.total} {eta}".rstrip())
+                line = f"{progress.done} of {progress.total} {eta}".rstrip()
+                console.print(line, soft_wrap=True, markup=False)
 
 
 def collect(
@@ -186,13 +200,6 @@ def _poll(database: Database, demo: DemoBatch, tick: Callable[[], None]) -> Iter
         if progress.state in ENDED:
             return
         time.sleep(POLL_S)
-
-
-def _eta(progress: Progress) -> str:
-    if progress.eta_s is None:
-        return ""
-    minutes, seconds = divmod(round(progress.eta_s), 60)
-    return f"about {minutes}:{seconds:02d} left"
 
 
 def _variants(database: Database, demo: DemoBatch) -> Iterator[VariantView]:
