@@ -12,6 +12,7 @@ from rich.text import Text
 
 from app.cli.options import Settings, shared_options
 from app.stack.doctor import Check, Health, examine
+from app.stack.program import command
 
 MARKS = {
     Health.OK: ("✓", "green"),
@@ -26,7 +27,7 @@ MARKS = {
 def doctor(settings: Settings) -> None:
     """Say what is up, where the data is, what is wrong and how to mend it."""
     checks = list(examine(settings.folder(), settings.environ, settings.address))
-    _print(checks)
+    _print(checks, start=command("up", state_dir=settings.state_dir))
     wrong = [check for check in checks if check.health is Health.WRONG]
     if wrong:
         raise SystemExit(1)
@@ -38,7 +39,8 @@ def version() -> None:
     click.echo(f"adloom {metadata.version('adloom')} (Python {platform.python_version()})")
 
 
-def _print(checks: list[Check]) -> None:
+def _print(checks: list[Check], *, start: str) -> None:
+    """The report; `start` is the command that starts what is off."""
     table = Table(show_header=False, box=None, padding=(0, 1))
     for check in checks:
         mark, colour = MARKS[check.health]
@@ -52,5 +54,5 @@ def _print(checks: list[Check]) -> None:
             console.print(Text(line, style=colour))
     if all(check.health is not Health.WRONG for check in checks):
         is_off = any(check.health is Health.OFF for check in checks)
-        hint = " Start Adloom with `adloom up`." if is_off else ""
+        hint = f" Start Adloom with `{start}`." if is_off else ""
         console.print(Text(f"\nNothing is wrong.{hint}", style="green"))

@@ -15,6 +15,7 @@ from app.errors import ServiceUnavailable
 from app.paths import DEFAULT_STATE_DIR
 from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
+from app.stack.program import command
 from app.stack.servers import Servers
 
 # With these set, a process needs nothing from the state folder.
@@ -51,7 +52,8 @@ class Settings:
                 server.ensure_running()
             elif not server.is_up():
                 raise ServiceUnavailable(
-                    f"{server.name} is not running. Start everything with `adloom up`, or set "
+                    f"{server.name} is not running. Start everything with "
+                    f"`{command('up', state_dir=folder.root)}`, or set "
                     f"{variable} to a server of your own."
                 )
         return compose(self.environ, folder=folder, servers=servers, address=self.address)

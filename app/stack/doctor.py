@@ -18,6 +18,7 @@ from app.services import schema
 from app.stack.daemon import Daemon
 from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
+from app.stack.program import command
 from app.stack.record import Record, running
 from app.stack.servers import Servers
 from app.storage import storage_from_url
@@ -53,7 +54,7 @@ def examine(folder: StateFolder, environ: Mapping[str, str], address: Address) -
     yield from _versions()
     yield _disk(folder)
     for server in servers.by_variable.values():
-        yield _embedded(server, is_expected=record is not None)
+        yield _embedded(folder, server, is_expected=record is not None)
     yield from _processes(folder, record)
     yield _weights()
     try:
@@ -93,29 +94,31 @@ def _disk(folder: StateFolder) -> Check:
     return Check("State folder", Health.OK, detail)
 
 
-def _embedded(server: Daemon, *, is_expected: bool) -> Check:
+def _embedded(folder: StateFolder, server: Daemon, *, is_expected: bool) -> Check:
+    up, down = (command(verb, state_dir=folder.root) for verb in ("up", "down"))
     if server.is_up():
         return Check(server.name, Health.OK, f"{server.version()}, embedded, pid {server.pid}")
     if server.pid is not None:
-        remedy = "Run `adloom down`, then `adloom up`."
+        remedy = f"Run `{down}`, then `{up}`."
         return Check(server.name, Health.WRONG, f"pid {server.pid} does not answer", remedy)
     if damage := server.find_damage():
         return Check(server.name, Health.WRONG, damage.reason, damage.remedy)
     if is_expected:
         remedy = "The supervisor starts it again; if it does not, read the log."
         return Check(server.name, Health.WRONG, "stopped while Adloom runs", remedy)
-    return Check(server.name, Health.OFF, "embedded, not running", "Start it with `adloom up`.")
+    return Check(server.name, Health.OFF, "embedded, not running", f"Start it with `{up}`.")
 
 
 def _processes(folder: StateFolder, record: Record | None) -> Iterator[Check]:
+    up, down = (command(verb, state_dir=folder.root) for verb in ("up", "down"))
     if record is None:
         left = Record.read(folder)
         orphans = [] if left is None else [n for n, c in left.children.items() if c.find()]
         if orphans:
             detail = f"killed; {', '.join(orphans)} still run"
-            yield Check("Supervisor", Health.WRONG, detail, "Run `adloom down` or `adloom up`.")
+            yield Check("Supervisor", Health.WRONG, detail, f"Run `{down}` or `{up}`.")
         else:
-            yield Check("Supervisor", Health.OFF, "not running", "Start it with `adloom up`.")
+            yield Check("Supervisor", Health.OFF, "not running", f"Start it with `{up}`.")
         return
     detail = f"pid {record.supervisor.pid}, dashboard {record.web_url or 'not started'}"
     yield Check("Supervisor", Health.OK, detail)
@@ -170,7 +173,7 @@ def _schema(config: Config) -> Check:
         reason = str(error).strip().splitlines()[0]
         return Check("Schema", Health.WRONG, reason, "Check DATABASE_URL and its roles.")
     detail = f"at {revision or 'nothing'}, not current"
-    return Check("Schema", Health.WRONG, detail, "Run `adloom migrate`.")
+    return Check("Schema", Health.WRONG, detail, f"Run `{command('migrate')}`.")
 
 
 def _open_networks(config: Config) -> Check:

@@ -9,6 +9,7 @@ import psutil
 
 from app.errors import ConfigurationError
 from app.stack.environment import Address
+from app.stack.program import command
 
 
 def require_free(address: Address) -> None:
@@ -32,7 +33,7 @@ def _refusal(address: Address, error: OSError) -> ConfigurationError:
         reason = f"Cannot listen on {address.host}, port {address.port} ({error})"
     other = address.port + 1 if address.port < 65535 else 8000
     return ConfigurationError(
-        f"{reason}. Choose another: `adloom up --port {other}` or ADLOOM_PORT={other}.",
+        f"{reason}. Choose another: `{command(f'up --port {other}')}` or ADLOOM_PORT={other}.",
         field="ADLOOM_PORT",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,14 @@ def test_doctor_finds_nothing_wrong_with_a_stopped_installation(
     adloom: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("COLUMNS", "300")
     result = adloom.run("doctor")
     assert result.exit_code == 0, result.output
-    assert "Start Adloom with `adloom up`" in result.output
+    # The words can be typed as they stand: this program is not where a shell looks for it.
+    program = Path(sys.executable).with_name("adloom")
+    words = " ".join(result.output.split())
+    assert f"Start Adloom with `{program} up --state-dir {adloom.state_dir}`" in words
 
 
 def test_doctor_finds_a_damaged_database_and_says_what_the_way_out_costs(
