@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.steps import EQUAL_ROWS, ForwardTally
+from engine.registry import forwards_per_step
 from engine.states import LatentState
 from engine.suspending import OpenEdge
 from engine.tree import DenoisingTree, Edge
@@ -187,7 +188,7 @@ def grow(
 def full_forwards(settings: RenderSettings, num_steps: int | None = None) -> int:
     """Forwards of so many steps (all of them by default) with nothing spared."""
     steps = settings.num_inference_steps if num_steps is None else num_steps
-    return steps * settings.forwards_per_step
+    return steps * forwards_per_step(settings)
 
 
 def _edge_facts(branch: Branch) -> dict[str, Any]:

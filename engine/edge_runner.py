@@ -18,12 +18,20 @@ from engine.branches import Account, Branch, full_forwards
 from engine.caching.shared import SharedCache
 from engine.caching.steps import SegmentPlace, can_pause, spared_forwards
 from engine.errors import EngineError
-from engine.pipelines.base import Conditioning, ModelRunner
+from engine.pipelines.base import (
+    Conditioning,
+    Embeddings,
+    ModelRunner,
+    mean_embeddings,
+    stack_embeddings,
+)
+from engine.registry import reads_negative_prompt
 from engine.segments import initial_state, run_segment
 from engine.states import LatentState, stack_states
 from engine.types import (
     GenerationRequest,
     GenerationResult,
+    Lora,
     QualityProfile,
     RenderSettings,
     StageSeconds,
@@ -52,6 +60,7 @@ class EdgeRunner:
     cache: SharedCache
     key: str
     settings: RenderSettings
+    loras: tuple[Lora, ...]
     step_cache: StepCachePolicy | None
 
     @property
@@ -86,6 +95,7 @@ class EdgeRunner:
         """
         start, stop = batch[0].start, batch[0].edge.stop
         done = start
+        self.model.runner.use_loras(batch[0].requests[0].loras)
         conditioning = self._condition(batch)
         started = self.now()
         call = self.model.runner.prepare(batch[0].requests[0], conditioning)
@@ -117,6 +127,7 @@ class EdgeRunner:
                 stop=stop,
                 state=state,
                 generator=generator,
+                first_step=call.first_step,
                 callback_on_step_end=on_step_end,
                 **call.arguments,
             )
@@ -152,15 +163,21 @@ class EdgeRunner:
 
     def decode(self, leaf: Branch, request: GenerationRequest) -> GenerationResult:
         """The frames at the end of a leaf, with what they took."""
+        assert leaf.state is not None
+        latents = leaf.state.latents
         frames, leaf.frames = leaf.frames, None
         if frames is None:
-            frames = self._decode_alone(leaf)
+            frames = self._decode_alone(leaf, request)
+        started = self.now()
+        audio = self.model.runner.decode_audio(latents, request)
+        leaf.decode_seconds += self.now() - started
         account = Account.of(leaf)
         settings = request.settings
         is_exact = account.is_exact and not self.is_fast
         return GenerationResult(
             request_id=request.request_id,
             frames=frames,
+            audio=audio,
             fps=settings.fps,
             seconds=StageSeconds(
                 text=account.text_seconds,
@@ -176,11 +193,11 @@ class EdgeRunner:
             },
         )
 
-    def _decode_alone(self, leaf: Branch) -> NDArray[np.uint8]:
+    def _decode_alone(self, leaf: Branch, request: GenerationRequest) -> NDArray[np.uint8]:
         assert leaf.state is not None
         started = self.now()
         runner, latents = self.model.runner, leaf.state.latents
-        frames = runner.decode_fast(latents)[0] if self.is_fast else runner.decode(latents)
+        frames = runner.decode_fast(latents)[0] if self.is_fast else runner.decode(latents, request)
         leaf.decode_seconds = self.now() - started
         return frames
 
@@ -193,28 +210,28 @@ class EdgeRunner:
     def _condition(self, batch: Sequence[Branch]) -> Conditioning:
         """The embeddings of all rows; an edge with several texts has their mean."""
         started = self.now()
-        rows: list[torch.Tensor] = []
-        for branch in batch:
-            embeds = [self._embed(text) for text in branch.texts]
-            rows.append(embeds[0] if len(embeds) == 1 else torch.stack(embeds).mean(dim=0))
-        negative = None
-        if self.settings.guidance_scale > 1:
+        rows = [mean_embeddings([self._embed(text) for text in each.texts]) for each in batch]
+        negative: Embeddings | None = None
+        if reads_negative_prompt(self.settings):
             negative = self._embed(batch[0].requests[0].negative_prompt)
         for branch in batch:
             branch.text_seconds += (self.now() - started) / len(batch)
         if len(batch) == 1:
-            return Conditioning(prompt_embeds=rows[0], negative_prompt_embeds=negative)
+            return Conditioning(positive=rows[0], negative=negative)
         # All rows are views of one, so what is computed of it alone is computed once.
-        negatives = None if negative is None else negative.expand(len(batch), -1, -1)
-        return Conditioning(prompt_embeds=torch.cat(rows), negative_prompt_embeds=negatives)
+        negatives = negative and {
+            name: row.expand(len(batch), *row.shape[1:]) for name, row in negative.items()
+        }
+        return Conditioning(positive=stack_embeddings(rows), negative=negatives)
 
-    def _embed(self, text: str) -> torch.Tensor:
+    def _embed(self, text: str) -> Embeddings:
         runner = self.model.runner
-        key = (self.model.fingerprint, runner.placement.dtype, text)
-        embeds: torch.Tensor | None = self.cache.get("texts", key)
+        key = (self.model.fingerprint, runner.placement.dtype, self.loras, text)
+        embeds: Embeddings | None = self.cache.get("texts", key)
         if embeds is None:
             embeds = runner.encode(text)
-            self.cache.put("texts", key, embeds, size_bytes=embeds.nbytes)
+            size_bytes = sum(rows.nbytes for rows in embeds.values())
+            self.cache.put("texts", key, embeds, size_bytes=size_bytes)
         return embeds
 
     def _begin(
@@ -231,13 +248,17 @@ class EdgeRunner:
             return state, None if state.rng is None else torch.Generator("cpu")
         states = [branch.parent.state for branch in batch if branch.parent is not None]
         if states:
-            return stack_states([state for state in states if state is not None]), None
+            state = stack_states([state for state in states if state is not None])
+            # Solvers that draw noise go on drawing where the shared steps ended.
+            return state, None if state.rng is None else torch.Generator("cpu")
         request = batch[0].requests[0]
         generator = torch.Generator("cpu").manual_seed(request.seed)
         if len(batch) == 1:
             return None, generator
         alone = self.model.runner.prepare(request, conditioning.row(0))
-        noise = initial_state(alone.pipeline, generator=generator, **alone.arguments)
+        noise = initial_state(
+            alone.pipeline, generator=generator, first_step=alone.first_step, **alone.arguments
+        )
         return stack_states([noise] * len(batch)), None
 
     def pause_key(self, branch: Branch) -> str:

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from engine.errors import DiskFull, InvalidRequest, MediaError
+from engine.types import Audio
 
 Frames = NDArray[np.uint8]
 
@@ -37,6 +39,7 @@ PREVIEW_LONG_SIDE = 256
 PREVIEW_MAX_FPS = 12
 PREVIEW_MAX_FRAMES = 36
 POSTER_QUALITY = 90
+MAX_PICTURE_SIDE = 16_384
 
 # Contact sheet, in pixels and colours.
 _SHEET_GAP = 12
@@ -49,8 +52,10 @@ _DRAWABLE = frozenset("·‘’“”«»°")
 _SPELLINGS = str.maketrans({"–": "-", "—": "-", "ß": "ss", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"})
 
 
-def encode_video(frames: Frames, fps: int, path: Path) -> None:
+def encode_video(frames: Frames, fps: int, path: Path, *, audio: Audio | None = None) -> None:
     """Write H.264 in MP4: yuv420p, BT.709, constant rate, index before the data (faststart).
+
+    Sound goes beside it as AAC.
 
     Raises InvalidRequest for frames that yuv420p cannot hold, MediaError where writing fails.
     """
@@ -73,6 +78,7 @@ def encode_video(frames: Frames, fps: int, path: Path) -> None:
         codec.color_primaries = ColorPrimaries.BT709
         codec.color_trc = ColorTrc.BT709
         codec.color_range = ColorRange.MPEG
+        sound = None if audio is None else _audio_stream(container, audio)
         for index, pixels in enumerate(frames):
             picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
             picture = picture.reformat(
@@ -81,6 +87,23 @@ def encode_video(frames: Frames, fps: int, path: Path) -> None:
             picture.pts = index
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
+        if audio is not None and sound is not None:
+            samples = np.ascontiguousarray(audio.samples.T, dtype=np.float32)
+            heard = av.AudioFrame.from_ndarray(samples, format="fltp", layout=sound.layout.name)
+            heard.sample_rate, heard.pts = audio.rate, 0
+            container.mux(sound.encode(heard))
+            container.mux(sound.encode(None))
+
+
+def _audio_stream(container: Any, audio: Audio) -> Any:
+    """A stream for the sound; it must be there before the first picture is written."""
+    layouts = {1: "mono", 2: "stereo"}
+    channels = audio.samples.shape[1] if audio.samples.ndim == 2 else 0
+    if channels not in layouts or not len(audio.samples):
+        raise InvalidRequest(
+            "audio", f"Sound is (N, 1 or 2 channels) with N >= 1, not {audio.samples.shape}."
+        )
+    return container.add_stream("aac", rate=audio.rate, layout=layouts[channels])
 
 
 def write_image(frames: Frames, path: Path) -> None:
@@ -160,12 +183,20 @@ def contact_sheet(
         sheet.save(temporary, format="PNG")
 
 
-def read_reference(path: Path, *, width: int, height: int) -> Image.Image:
+def read_reference(
+    path: Path, *, width: int, height: int, field: str = "references"
+) -> Image.Image:
     """Read an image file for conditioning: upright, RGB, cut to the aspect and size asked for.
 
     Cutting the sides keeps the proportions, where the pipelines would stretch.
     """
-    upright = _open_picture(path, field="references")
+    upright = _open_picture(path, field=field)
+    return ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+
+
+def read_mask(path: Path, *, width: int, height: int) -> Image.Image:
+    """Read a mask cut as its picture is cut: grey, white where something is painted."""
+    upright = _open_picture(path, field="mask").convert("L")
     return ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
 
 
@@ -177,6 +208,14 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
 def _open_picture(path: Path, *, field: str) -> Image.Image:
     try:
         with Image.open(path) as image:
+            if max(image.size) > MAX_PICTURE_SIDE:
+                raise InvalidRequest(
+                    field,
+                    f"{path} has {image.width} x {image.height} pixels; a side may have"
+                    f" {MAX_PICTURE_SIDE} at most.",
+                )
+            if getattr(image, "is_animated", False):
+                raise InvalidRequest(field, f"{path} is an animation; give a still picture.")
             return ImageOps.exif_transpose(image).convert("RGB")
     except FileNotFoundError:
         raise InvalidRequest(field, f"The image {path} is missing.") from None

@@ -9,12 +9,14 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from engine.calibration import Calibration as Calibration
 from engine.errors import InvalidRequest
 from engine.forks import settle_forks
 from engine.guarded import guarded_ids
+from engine.registry import get_model
 from engine.skipping import edge_forwards
 from engine.terms import FamilyTerms, known_terms
 from engine.tree import DenoisingTree, cut
@@ -84,8 +86,22 @@ def affinity_key(request: GenerationRequest) -> str:
         [path.as_posix() for path in request.references],
         request.negative_prompt,
         stem(request),
+        *_further_inputs(request),
     )
     return _digest(document)
+
+
+def _further_inputs(request: GenerationRequest) -> Iterator[object]:
+    """What few requests have, so that the keys of the others stay as they are."""
+    settings = request.settings
+    if get_model(settings.model_id).reads_fps:
+        yield ["fps", settings.fps]
+    for name in ("last_frame", "mask", "strength"):
+        value = getattr(request, name)
+        if value is not None:
+            yield [name, value.as_posix() if isinstance(value, Path) else value]
+    if request.loras:
+        yield ["loras", [(lora.path.as_posix(), lora.weight) for lora in request.loras]]
 
 
 def stem(request: GenerationRequest) -> str:

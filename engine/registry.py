@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from engine import checkpoint
+from engine import checkpoint, inputs
 from engine.config import EngineConfig
-from engine.costs import CostModel
 from engine.errors import CheckpointError, InvalidRequest, UnknownModel, UnsupportedTask
+from engine.models import flux, hidream, ltx2, tiny, wan
+from engine.models.spec import Guidance
+from engine.models.spec import ModelSpec as ModelSpec
+from engine.models.spec import Size as Size
 from engine.types import GenerationRequest, GenerationTask, QualityProfile, RenderSettings
 
 if TYPE_CHECKING:
@@ -24,103 +26,10 @@ MAX_GUIDANCE_SCALE: Final = 30.0
 MAX_FPS: Final = 60
 # A Postgres bigint and a torch generator both hold it.
 MAX_SEED: Final = 2**63 - 1
-# Image files that each task reads.
-REFERENCE_COUNTS: Final = MappingProxyType(
-    {GenerationTask.T2I: 0, GenerationTask.T2V: 0, GenerationTask.I2I: 1, GenerationTask.I2V: 1}
+
+_MODELS: Mapping[str, ModelSpec] = MappingProxyType(
+    {spec.model_id: spec for family in (tiny, wan, ltx2, flux, hidream) for spec in family.MODELS}
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """An output size in pixels that a model was trained for, with its aspect as label."""
-
-    width: int
-    height: int
-    label: str
-
-    def __str__(self) -> str:
-        return f"{self.width}x{self.height}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSpec:
-    """What a diffusion model can do and needs.
-
-    `weights` is the checkpoint's folder below `EngineConfig.model_dir`; `runner` is our class
-    that drives the family; `pipelines` names the diffusers class per task, both "module:Class".
-    The first size is the default one. Frames are 4k+1 where `frame_stride` is 4.
-    """
-
-    model_id: str
-    label: str
-    weights: str
-    runner: str
-    pipelines: Mapping[GenerationTask, str]
-    sizes: tuple[Size, ...]
-    frame_stride: int
-    min_frames: int
-    default_frames: int
-    max_frames: int
-    fps: int
-    default_steps: int
-    default_guidance: float
-    max_sequence_length: int
-    cost: CostModel
-    licence: str
-
-    @property
-    def tasks(self) -> tuple[GenerationTask, ...]:
-        return tuple(self.pipelines)
-
-    @property
-    def pipeline_classes(self) -> frozenset[str]:
-        """Class names that a checkpoint of this model may carry in its model_index.json."""
-        return frozenset(name.partition(":")[2] for name in self.pipelines.values())
-
-    def find_size(self, name: str) -> Size | None:
-        """The size with this label ("16:9") or these pixels ("224x128")."""
-        return next((size for size in self.sizes if name in (size.label, str(size))), None)
-
-
-_TINY = ModelSpec(
-    model_id="adloom-tiny",
-    label="Adloom Tiny (built in)",
-    weights="tiny",
-    runner="engine.pipelines.wan:WanRunner",
-    pipelines=MappingProxyType(
-        {
-            GenerationTask.T2V: "diffusers:WanPipeline",
-            GenerationTask.I2V: "diffusers:WanImageToVideoPipeline",
-            GenerationTask.T2I: "diffusers:WanPipeline",
-        }
-    ),
-    sizes=(
-        Size(width=224, height=128, label="16:9"),
-        Size(width=128, height=224, label="9:16"),
-        Size(width=160, height=160, label="1:1"),
-        Size(width=128, height=160, label="4:5"),
-    ),
-    frame_stride=4,
-    min_frames=5,
-    default_frames=17,
-    max_frames=17,
-    fps=12,
-    default_steps=30,
-    default_guidance=4.0,
-    max_sequence_length=64,
-    cost=CostModel(
-        num_layers=6,
-        dim=320,
-        ffn_dim=768,
-        text_tokens=64,
-        has_token_timesteps=True,
-        token_stride=(4, 32, 32),
-        decode_flops=102_500.0,
-    ),
-    licence="Apache-2.0",
-)
-
-_MODELS: Final = MappingProxyType({spec.model_id: spec for spec in (_TINY,)})
 
 
 def list_models() -> tuple[ModelSpec, ...]:
@@ -165,11 +74,11 @@ def validate(settings: RenderSettings) -> None:
     if settings.task not in spec.pipelines:
         able = [other.model_id for other in list_models() if settings.task in other.pipelines]
         raise UnsupportedTask(spec.model_id, settings.task, can=spec.tasks, able=able)
-    if not any((s.width, s.height) == (settings.width, settings.height) for s in spec.sizes):
-        offered = ", ".join(f"{size} ({size.label})" for size in spec.sizes)
+    if spec.find_size(f"{settings.width}x{settings.height}") is None:
         raise InvalidRequest(
             "size",
-            f"{spec.model_id} has no size {settings.width}x{settings.height}; choose {offered}.",
+            f"{spec.model_id} has no size {settings.width}x{settings.height};"
+            f" choose {spec.describe_sizes()}.",
         )
     _validate_frames(spec, settings)
     _validate_range("num_inference_steps", settings.num_inference_steps, 1, MAX_STEPS)
@@ -184,6 +93,7 @@ def validate(settings: RenderSettings) -> None:
 def validate_request(request: GenerationRequest, *, model_dir: Path | None = None) -> None:
     """Raise InvalidRequest for the first fault in settings, prompts, slots, seed or references."""
     validate(request.settings)
+    inputs.validate(get_model(request.settings.model_id), request, list_models())
     validate_prompt(request.settings.model_id, request.prompt, model_dir=model_dir)
     if request.negative_prompt:
         validate_prompt(
@@ -208,13 +118,6 @@ def validate_request(request: GenerationRequest, *, model_dir: Path | None = Non
             _validate_range(
                 "fork_step", slot.fork_step, 0, request.settings.num_inference_steps - 1
             )
-    task = request.settings.task
-    wanted = REFERENCE_COUNTS.get(task)
-    if wanted is not None and len(request.references) != wanted:
-        raise InvalidRequest(
-            "references",
-            f"{task} reads {wanted} reference image(s), {len(request.references)} given.",
-        )
 
 
 def validate_prompt(
@@ -229,11 +132,11 @@ def validate_prompt(
     if not prompt.strip():
         raise InvalidRequest(field, f"The {field.replace('_', ' ')} is empty.")
     count = count_tokens(model_id, prompt, model_dir=model_dir)
-    if count > spec.max_sequence_length:
+    if count > spec.max_prompt_tokens:
         raise InvalidRequest(
             field,
             f"The {field.replace('_', ' ')} has {count} tokens, but {model_id} reads"
-            f" {spec.max_sequence_length}; shorten it.",
+            f" {spec.max_prompt_tokens}; shorten it.",
         )
 
 
@@ -244,7 +147,7 @@ def count_tokens(model_id: str, prompt: str, *, model_dir: Path | None = None) -
     """
     folder = checkpoint_folder(model_id, model_dir=model_dir)
     checkpoint.require_folder(folder)
-    path = folder / "tokenizer" / "tokenizer.json"
+    path = folder / get_model(model_id).tokenizer / "tokenizer.json"
     if not path.is_file():
         raise CheckpointError(path, "the checkpoint's tokenizer is missing. Copy it anew.")
     return len(_tokenizer(path, path.stat().st_mtime_ns).encode(" ".join(prompt.split())).ids)
@@ -254,6 +157,22 @@ def checkpoint_folder(model_id: str, *, model_dir: Path | None = None) -> Path:
     """Where the model's weights belong; `model_dir` defaults to the environment's."""
     base = model_dir or EngineConfig.from_environment().model_dir
     return base / get_model(model_id).weights
+
+
+def is_installed(model_id: str, *, model_dir: Path | None = None) -> bool:
+    """Whether a checkpoint lies where the model's weights belong; its files are not read."""
+    return (checkpoint_folder(model_id, model_dir=model_dir) / "model_index.json").is_file()
+
+
+def reads_negative_prompt(settings: RenderSettings) -> bool:
+    """Whether these settings compute an unconditional forward beside each conditional one."""
+    guidance = get_model(settings.model_id).guidance
+    return guidance is Guidance.CLASSIFIER_FREE and settings.guidance_scale > 1
+
+
+def forwards_per_step(settings: RenderSettings) -> int:
+    """Transformer forwards in one step."""
+    return 1 + reads_negative_prompt(settings) + get_model(settings.model_id).extra_forwards
 
 
 def weights_fingerprint(model_id: str, *, model_dir: Path | None = None) -> str:

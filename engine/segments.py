@@ -8,6 +8,9 @@ would break multistep solvers, whose order and corrector depend on the place in 
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,18 +22,50 @@ from engine.states import LatentState
 class SegmentScheduler:
     """A noise scheduler that shows steps [start, stop) of `inner` and resumes its history.
 
-    Everything but the slice is the inner scheduler's: attributes, config, `step`, `scale_noise`.
+    Everything but the slice is the inner scheduler's: attributes, config, class, `scale_noise`.
+    Without `stop` the slice goes to the end. `on_schedule` is called when the schedule is set.
+    Solvers that draw noise while stepping draw it from `generator`, also where a pipeline forgets
+    to hand it on.
     """
 
-    def __init__(self, inner: Any, *, start: int, stop: int, history: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        *,
+        start: int,
+        stop: int | None,
+        history: dict[str, Any],
+        generator: torch.Generator | None = None,
+        on_schedule: Callable[[], None] = lambda: None,
+    ) -> None:
         self._inner = inner
         self._start = start
         self._stop = stop
         self._history = history
+        self._generator = generator
+        self._on_schedule = on_schedule
         self._fresh: dict[str, Any] = {}
+        # Pipelines look at its parameters before they call it.
+        self.set_timesteps = functools.update_wrapper(
+            functools.partial(self._set_timesteps), inner.set_timesteps
+        )
+        self._draws_noise = "generator" in inspect.signature(inner.step).parameters
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SegmentScheduler:
+        """Some pipelines step a copy beside the scheduler: sound beside the picture."""
+        return SegmentScheduler(
+            copy.deepcopy(self._inner, memo),
+            start=self._start,
+            stop=self._stop,
+            history=self._history,
+            generator=self._generator,
+        )
+
+    # Pipelines ask what kind of noise scheduler they have.
+    __class__: Any = property(lambda self: type(self._inner))
 
     @property
     def timesteps(self) -> torch.Tensor:
@@ -43,9 +78,14 @@ class SegmentScheduler:
         sigmas: torch.Tensor = self._inner.sigmas[self._start :]
         return sigmas
 
-    def set_timesteps(self, *args: Any, **kwargs: Any) -> None:
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        if self._draws_noise and self._generator is not None:
+            kwargs.setdefault("generator", self._generator)
+        return self._inner.step(*args, **kwargs)
+
+    def _set_timesteps(self, *args: Any, **kwargs: Any) -> None:
         self._inner.set_timesteps(*args, **kwargs)
-        if self._stop > len(self._inner.timesteps):
+        if self._stop is not None and self._stop > len(self._inner.timesteps):
             raise InvalidRequest(
                 "segment",
                 f"The schedule has {len(self._inner.timesteps)} steps; {self._stop} asked.",
@@ -54,6 +94,7 @@ class SegmentScheduler:
         self._fresh = {name: copy.copy(value) for name, value in vars(self._inner).items()}
         for name, value in self._history.items():
             setattr(self._inner, name, copy.copy(value))
+        self._on_schedule()
 
     def set_begin_index(self, begin_index: int = 0) -> None:
         self._inner.set_begin_index(self._start + begin_index)
@@ -67,9 +108,11 @@ class SegmentScheduler:
         }
 
 
-def initial_state(pipeline: Any, *, generator: torch.Generator, **call: Any) -> LatentState:
+def initial_state(
+    pipeline: Any, *, generator: torch.Generator, first_step: int = 0, **call: Any
+) -> LatentState:
     """The state before the first step: the noise that the pipeline itself draws."""
-    return _run(pipeline, stop=0, state=None, generator=generator, call=call)
+    return _run(pipeline, stop=0, state=None, generator=generator, first_step=first_step, call=call)
 
 
 def run_segment(
@@ -78,19 +121,23 @@ def run_segment(
     stop: int,
     state: LatentState | None = None,
     generator: torch.Generator | None = None,
+    first_step: int = 0,
     **call: Any,
 ) -> LatentState:
     """Run the pipeline's own loop from `state` (or from noise) up to step `stop`.
 
-    `call` goes to the pipeline unchanged, `num_inference_steps` of the whole schedule included;
-    the result equals the uncut run bit for bit.
+    Steps are counted from `first_step` of the schedule: a picture that is changed a little begins
+    in its midst. `call` goes to the pipeline unchanged, `num_inference_steps` of the whole schedule
+    included; the result equals the uncut run bit for bit.
     """
     start = 0 if state is None else state.step
     if not start < stop:
         raise InvalidRequest(
             "segment", f"A segment must move on: it starts at {start}, ends at {stop}."
         )
-    return _run(pipeline, stop=stop, state=state, generator=generator, call=call)
+    return _run(
+        pipeline, stop=stop, state=state, generator=generator, first_step=first_step, call=call
+    )
 
 
 def _run(
@@ -99,6 +146,7 @@ def _run(
     stop: int,
     state: LatentState | None,
     generator: torch.Generator | None,
+    first_step: int,
     call: dict[str, Any],
 ) -> LatentState:
     if state is not None:
@@ -106,11 +154,19 @@ def _run(
         if generator is not None and state.rng is not None:
             generator.set_state(state.rng)
     inner = pipeline.scheduler
+
+    def stop_at_noise() -> None:
+        # The loop looks at this before every step; an empty schedule would trip some pipelines.
+        if not stop:
+            pipeline._interrupt = True
+
     proxy = SegmentScheduler(
         _own_copy(inner),
-        start=state.step if state else 0,
-        stop=stop,
+        start=first_step + (state.step if state else 0),
+        stop=first_step + stop if stop else None,
         history=state.history if state else {},
+        generator=generator,
+        on_schedule=stop_at_noise,
     )
     pipeline.scheduler = proxy
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from engine.registry import forwards_per_step
 from engine.types import RenderSettings, StepCacheMethod, StepCachePolicy
 
 
@@ -34,8 +35,9 @@ def edge_forwards(
         for step in range(start, stop)
         if on_grid is None or step in on_grid or step < start + 2
     ]
-    forwards = len(steps) * settings.forwards_per_step
-    if policy is None or policy.hold_guidance_from is None or settings.forwards_per_step < 2:
+    per_step = forwards_per_step(settings)
+    forwards = len(steps) * per_step
+    if policy is None or policy.hold_guidance_from is None or per_step < 2:
         return forwards
     hold_step = int(policy.hold_guidance_from * settings.num_inference_steps)
     # The difference to hold is that of an earlier step of the same edge.

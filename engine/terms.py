@@ -10,6 +10,7 @@ from typing import Any, Self
 from engine.calibration import Calibration, policy_from_dict, policy_to_dict
 from engine.forks import default_fork_steps
 from engine.profiles import STEP_CACHES
+from engine.registry import get_model
 from engine.types import QualityProfile, RenderSettings, StepCachePolicy
 
 
@@ -76,4 +77,5 @@ def known_step_cache(
     policy = STEP_CACHES[settings.profile]
     if calibration is not None and calibration.fits(settings) and calibration.has_forks:
         policy = calibration.step_cache
-    return policy if policy is not None and policy.skips_steps else None
+    can_skip = get_model(settings.model_id).can_skip_steps
+    return policy if can_skip and policy is not None and policy.skips_steps else None

@@ -15,6 +15,7 @@ from engine.edge_runner import EdgeRunner, LoadedModel
 from engine.errors import GenerationSuspended, OutOfMemory
 from engine.pipelines.base import memory_errors
 from engine.plan import affinity_key
+from engine.registry import get_model
 from engine.stems import Stems, conditioning_texts
 from engine.suspending import OpenEdge
 from engine.tree import build_tree
@@ -96,7 +97,8 @@ class TreeRunner:
 
     def batch_size(self, settings: RenderSettings) -> int:
         """Rows that go into one forward; `exact` runs every leaf alone."""
-        if settings.profile is QualityProfile.EXACT:
+        inputs = get_model(settings.model_id).inputs_of(settings.task)
+        if settings.profile is QualityProfile.EXACT or not inputs.takes_batches:
             return 1
         return self._batch_sizes.get(settings, self.config.batch_size)
 
@@ -136,6 +138,7 @@ class TreeRun:
             cache=runner.cache,
             key=affinity_key(requests[0]),
             settings=requests[0].settings,
+            loras=requests[0].loras,
             step_cache=manner.step_cache,
         )
         for branch in self._branches:

@@ -134,11 +134,6 @@ class RenderSettings:
     guidance_scale: float
     profile: QualityProfile = QualityProfile.EXACT
 
-    @property
-    def forwards_per_step(self) -> int:
-        """Transformer forwards in one step: the unconditional one runs only with guidance."""
-        return 2 if self.guidance_scale > 1 else 1
-
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -166,8 +161,22 @@ class RenderSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Lora:
+    """A LoRA file (safetensors) and how strongly it is applied; 1.0 is as it was trained."""
+
+    path: Path
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationRequest:
-    """One picture or clip to render. `references` are image files, in the order the task reads."""
+    """One picture or clip to render. `references` are image files, in the order the task reads.
+
+    What a model reads besides them stands in its `TaskInputs`: a clip's `last_frame`, a `mask`
+    whose white parts are painted anew, and for pictures from pictures the `strength` of the
+    change (0 to 1). All `num_inference_steps` are run at any strength; it says where in a longer
+    schedule they begin.
+    """
 
     request_id: str
     prompt: str
@@ -176,6 +185,10 @@ class GenerationRequest:
     negative_prompt: str = ""
     slots: tuple[PromptSlot, ...] = ()
     references: tuple[Path, ...] = ()
+    last_frame: Path | None = None
+    mask: Path | None = None
+    strength: float | None = None
+    loras: tuple[Lora, ...] = ()
 
     def slot_values(self) -> dict[str, str]:
         """Values by slot name; a name that stands twice (once in capitals, say) has both."""
@@ -200,8 +213,16 @@ class StageSeconds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Audio:
+    """Sound: `samples` float32 of -1 to 1, shape (N, channels), `rate` of them a second."""
+
+    samples: NDArray[np.float32]
+    rate: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationResult:
-    """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3).
+    """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3), `audio` where there is any.
 
     `forwards_computed` and `seconds` are what this render took: its own part and its share of
     what was computed for several renders at once. `work_units` prices the forwards and the decode
@@ -214,6 +235,7 @@ class GenerationResult:
     fps: int
     seconds: StageSeconds
     forwards_computed: float
+    audio: Audio | None = None
     work_units: float = 0.0
     guard_units: float = 0.0
     provenance: dict[str, Any] = field(default_factory=dict)

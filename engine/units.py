@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from engine.registry import get_model
+from engine.registry import forwards_per_step, get_model
 from engine.types import RenderSettings
 
 
 def clip_units(settings: RenderSettings) -> float:
     """Work units of one exact render: all forwards and the decode."""
-    forwards = settings.num_inference_steps * settings.forwards_per_step
+    forwards = settings.num_inference_steps * forwards_per_step(settings)
     return forwards * forward_units(settings) + decode_units(settings)
 
 

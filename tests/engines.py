@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.registry import forwards_per_step
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
@@ -82,7 +83,7 @@ class NullEngine:
             frames=self.frames(request),
             fps=request.settings.fps,
             seconds=StageSeconds(denoise=steps * self.step_s),
-            forwards_computed=steps * request.settings.forwards_per_step,
+            forwards_computed=steps * forwards_per_step(request.settings),
             work_units=clip_units(request.settings),
             provenance={"engine_version": "null"},
         )

@@ -64,7 +64,7 @@ def _encode(job: ClaimedJob, result: GenerationResult, folder: Path) -> Path:
         media.write_image(result.frames, path)
     else:
         path = folder / "clip.mp4"
-        media.encode_video(result.frames, result.fps, path)
+        media.encode_video(result.frames, result.fps, path, audio=result.audio)
     return path
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from app.db import Database
 from app.services import calibrations
 from engine.plan import Calibration, calibrate
+from engine.registry import forwards_per_step
 from engine.types import GenerationResult, RenderSettings, StageSeconds
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Timings:
         if not result.forwards_computed or not all(origin):
             return
         # As if nothing had been shared: the seconds of a step, for all the steps.
-        forwards = settings.num_inference_steps * settings.forwards_per_step
+        forwards = settings.num_inference_steps * forwards_per_step(settings)
         whole = StageSeconds(
             text=result.seconds.text,
             denoise=result.seconds.denoise * forwards / result.forwards_computed,

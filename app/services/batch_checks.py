@@ -83,7 +83,7 @@ def checked_count(spec: BatchSpec, workspace: Workspace) -> int:
 def checked_requests(source: Source) -> Iterator[GenerationRequest]:
     """The batch's requests; InvalidInput for a prompt that is longer than the model reads."""
     model_id = source.spec.settings.model_id
-    limit = registry.get_model(model_id).max_sequence_length
+    limit = registry.get_model(model_id).max_prompt_tokens
     checked_negatives: set[str] = set()
     for draft in source.drafts():
         try:

@@ -27,7 +27,7 @@ from app.web.facts import settings_facts
 from app.web.previews import build_preview
 from app.web.prompt_parts import from_template
 from app.web.scope import page, signed_in, start_over
-from engine.registry import list_models
+from engine.registry import ModelSpec, is_installed, list_models
 
 blueprint = Blueprint("campaigns", __name__)
 
@@ -171,10 +171,15 @@ def _form_page(
         campaign=campaign,
         errors={error.field or "form": error.message} if error else {},
         model=fitted.model,
-        models=list_models(),
+        models=[spec for spec in list_models() if _is_offered(spec, fitted.model)],
         kinds=presets.KINDS,
         modes=presets.MODES,
         tasks=[item for item in presets.TASKS if item[0] in fitted.model.tasks],
         profiles=presets.PROFILES,
         suggestions=presets.SUGGESTIONS,
     )
+
+
+def _is_offered(spec: ModelSpec, chosen: ModelSpec) -> bool:
+    """Models whose weights are here, and the one that a campaign has, wherever it was made."""
+    return spec.model_id == chosen.model_id or is_installed(spec.model_id)

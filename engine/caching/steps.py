@@ -136,12 +136,13 @@ class _Forwards:
     @contextmanager
     def wrapped(self) -> Iterator[None]:
         self._original_forward = self._transformer.forward
-        self._original_context = self._transformer.cache_context
+        self._original_context: Any = getattr(self._transformer, "cache_context", None)
         handle = self._watch_blocks() if self._has_step_cache else None
         try:
-            with replaced(
-                self._transformer, forward=self._forward, cache_context=self._cache_context
-            ):
+            stand_ins = {"forward": self._forward, "cache_context": self._cache_context}
+            if self._original_context is None:
+                del stand_ins["cache_context"]
+            with replaced(self._transformer, **stand_ins):
                 yield
         finally:
             if handle is not None:
@@ -158,7 +159,7 @@ class _Forwards:
         if self._computed_steps is None:
             return self._branch(args, kwargs, rows)
         line = self._lines.setdefault(self._context, _Line())
-        time = float(kwargs["timestep"].max())
+        time = float(kwargs["timestep" if "timestep" in kwargs else "timesteps"].max())
         if self._step not in self._computed_steps and line.is_drawn:
             self._num_conditional += self._context != "uncond"
             self._tally.save("extrapolation", rows)

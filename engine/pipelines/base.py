@@ -7,10 +7,11 @@ Tensor shapes: B batch, S text tokens, D text width, C latent channels, F frames
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import diffusers
@@ -23,7 +24,7 @@ from safetensors import safe_open
 from engine.checkpoint import check_checkpoint
 from engine.errors import CheckpointError, NonFiniteOutput, OutOfMemory
 from engine.registry import ModelSpec
-from engine.types import GenerationRequest
+from engine.types import Audio, GenerationRequest, Lora
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,31 +39,59 @@ class Placement:
     fast_math: bool = False
 
 
+# What text encoders made of prompts, by its name in the pipeline's call; a row for each prompt.
+Embeddings = dict[str, torch.Tensor]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conditioning:
-    """What prompts became: embeddings (B, S, D), negative ones only where guidance needs them."""
+    """What prompts became, and negative ones only where guidance needs them."""
 
-    prompt_embeds: torch.Tensor
-    negative_prompt_embeds: torch.Tensor | None
+    positive: Embeddings
+    negative: Embeddings | None = None
 
     def row(self, index: int) -> Conditioning:
         """The conditioning of one row of the batch."""
-        negative = self.negative_prompt_embeds
+        negative = self.negative
         return Conditioning(
-            prompt_embeds=self.prompt_embeds[index : index + 1],
-            negative_prompt_embeds=None if negative is None else negative[index : index + 1],
+            positive={name: rows[index : index + 1] for name, rows in self.positive.items()},
+            negative=negative
+            and {name: rows[index : index + 1] for name, rows in negative.items()},
         )
+
+    def arguments(self) -> dict[str, torch.Tensor]:
+        """All embeddings by their names in the pipeline's call."""
+        negative = self.negative or {}
+        return self.positive | {f"negative_{name}": rows for name, rows in negative.items()}
+
+
+def stack_embeddings(rows: Sequence[Embeddings]) -> Embeddings:
+    """The rows of one batch."""
+    return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+
+def mean_embeddings(all_of: Sequence[Embeddings]) -> Embeddings:
+    """The mean of several prompts' embeddings; masks let through what any of them lets through."""
+    if len(all_of) == 1:
+        return all_of[0]
+    stacked = {name: torch.stack([each[name] for each in all_of]) for name in all_of[0]}
+    return {
+        name: values.mean(dim=0) if values.is_floating_point() else values.amax(dim=0)
+        for name, values in stacked.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineCall:
     """A diffusers pipeline and the arguments of its `__call__`, but for noise and callbacks.
 
-    Any way to run the denoising loop (whole, or a segment of it) starts from this.
+    Any way to run the denoising loop (whole, or a segment of it) starts from this. The loop begins
+    at `first_step` of the schedule.
     """
 
     pipeline: Any
     arguments: dict[str, Any]
+    first_step: int = 0
 
 
 class ModelRunner(Protocol):
@@ -76,8 +105,12 @@ class ModelRunner(Protocol):
         """Load the checkpoint; CheckpointError where that is impossible."""
         ...
 
-    def encode(self, text: str) -> torch.Tensor:
-        """Run the text encoder on one prompt, positive or negative; embedding (1, S, D)."""
+    def encode(self, text: str) -> Embeddings:
+        """Run the text encoders on one prompt, positive or negative."""
+        ...
+
+    def use_loras(self, loras: Sequence[Lora]) -> None:
+        """Apply these LoRAs from now on and no others; InvalidRequest where one does not fit."""
         ...
 
     def prepare(self, request: GenerationRequest, conditioning: Conditioning) -> PipelineCall:
@@ -87,8 +120,12 @@ class ModelRunner(Protocol):
         """
         ...
 
-    def decode(self, latents: torch.Tensor) -> NDArray[np.uint8]:
-        """Turn latents (1, C, F, H, W) into RGB frames (F, H, W, 3)."""
+    def decode(self, latents: torch.Tensor, request: GenerationRequest) -> NDArray[np.uint8]:
+        """Turn the latents of one row into RGB frames (F, H, W, 3)."""
+        ...
+
+    def decode_audio(self, latents: torch.Tensor, request: GenerationRequest) -> Audio | None:
+        """Turn the latents of one row into sound; None for a model without any."""
         ...
 
     @property
@@ -111,21 +148,29 @@ def resolve(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def load_pipeline(spec: ModelSpec, folder: Path, placement: Placement) -> Any:
+def load_pipeline(
+    spec: ModelSpec,
+    folder: Path,
+    placement: Placement,
+    *,
+    float32_parts: Sequence[str] = (),
+    parts: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
     """Load the diffusers pipeline of the model's first task, from local files only.
 
-    The VAE stays in float32, as Wan's documentation of diffusers advises: half precision bands.
+    `float32_parts` keep that precision on every device; `parts` were loaded already.
     """
     check_checkpoint(folder, spec.pipeline_classes)
-    with _quiet_loading():
+    with quiet_loading():
         # All classes are imported here, where their advice about optional packages is not heard.
         pipeline_class, *_ = [resolve(name) for name in spec.pipelines.values()]
         try:
             pipeline = pipeline_class.from_pretrained(
                 folder,
-                dtype={"default": placement.dtype, "vae": torch.float32},
+                dtype={"default": placement.dtype} | dict.fromkeys(float32_parts, torch.float32),
                 use_safetensors=True,
                 local_files_only=True,
+                **parts,
             )
         except torch.OutOfMemoryError:
             raise
@@ -181,6 +226,11 @@ def _refuse_partial_weights(pipeline: Any, folder: Path) -> None:
             for key, tensor in weights.items()
             if key not in stored and tensor.data_ptr() not in loaded
         ]
+        if isinstance(component, transformers.PreTrainedModel):
+            # Some weights stand in the files under the names of an older version.
+            renamed = len(stored - weights.keys())
+            untied = {weights[key].data_ptr(): key for key in lacking}
+            lacking = list(untied.values())[renamed:]
         if lacking:
             raise CheckpointError(
                 folder / name,
@@ -190,7 +240,7 @@ def _refuse_partial_weights(pipeline: Any, folder: Path) -> None:
 
 
 @contextmanager
-def _quiet_loading() -> Iterator[None]:
+def quiet_loading() -> Iterator[None]:
     """Keep the libraries' own progress bars and advice off the terminal while a model loads."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,38 +11,24 @@ import torch
 from numpy.typing import NDArray
 
 from engine.media import read_reference
-from engine.pipelines.base import (
-    Conditioning,
-    PipelineCall,
-    Placement,
-    load_pipeline,
-    refuse_non_finite,
-    resolve,
-)
+from engine.pipelines.base import Conditioning, Embeddings, PipelineCall
+from engine.pipelines.runner import DiffusersRunner, as_pixels
 from engine.pipelines.wan_blocks import FastTransformer, product_dtype
 from engine.pipelines.wan_decoder import fast_decoder
-from engine.registry import ModelSpec
 from engine.types import GenerationRequest, GenerationTask
 
 
-class WanRunner:
-    """A loaded Wan checkpoint; its pipelines share one set of modules."""
+class WanRunner(DiffusersRunner):
+    """A loaded Wan checkpoint: one transformer, or one expert each for high and low noise.
 
-    def __init__(self, spec: ModelSpec, folder: Path, placement: Placement, pipeline: Any) -> None:
-        self.placement = placement
-        self.solver = type(pipeline.scheduler).__name__
-        self._spec = spec
-        self._folder = folder
-        self._pipelines = {type(pipeline).__name__: pipeline}
-        self._main = pipeline
+    The VAE stays in float32, as Wan's documentation of diffusers advises: half precision bands.
+    """
 
-    @classmethod
-    def load(cls, spec: ModelSpec, folder: Path, placement: Placement) -> WanRunner:
-        """Load the checkpoint; CheckpointError where that is impossible."""
-        return cls(spec, folder, placement, load_pipeline(spec, folder, placement))
+    float32_parts = ("vae",)
+    shared_config = ("boundary_ratio", "expand_timesteps")
 
     @torch.no_grad()
-    def encode(self, text: str) -> torch.Tensor:
+    def encode(self, text: str) -> Embeddings:
         """Run the text encoder on one prompt; the pipeline treats a negative one alike."""
         embeds: torch.Tensor = self._main.encode_prompt(
             prompt=text,
@@ -51,14 +36,12 @@ class WanRunner:
             max_sequence_length=self._spec.max_sequence_length,
             device=self.placement.device,
         )[0]
-        return embeds
+        return {"prompt_embeds": embeds}
 
     def prepare(self, request: GenerationRequest, conditioning: Conditioning) -> PipelineCall:
         """Choose the task's pipeline and put its arguments together."""
         settings = request.settings
         arguments: dict[str, Any] = {
-            "prompt_embeds": conditioning.prompt_embeds,
-            "negative_prompt_embeds": conditioning.negative_prompt_embeds,
             "height": settings.height,
             "width": settings.width,
             "num_frames": settings.num_frames,
@@ -66,19 +49,37 @@ class WanRunner:
             "guidance_scale": settings.guidance_scale,
             "max_sequence_length": self._spec.max_sequence_length,
         }
+        if self._main.config.boundary_ratio is not None:
+            share = self._spec.low_noise_guidance
+            arguments["guidance_scale_2"] = settings.guidance_scale * share
+        images = [
+            read_reference(path, width=settings.width, height=settings.height)
+            for path in request.references
+        ]
         if settings.task is GenerationTask.I2V:
-            arguments["image"] = read_reference(
-                request.references[0], width=settings.width, height=settings.height
-            )
-        return PipelineCall(pipeline=self._pipeline(settings.task), arguments=arguments)
+            arguments["image"] = images[0]
+            if request.last_frame is not None:
+                arguments["last_image"] = read_reference(
+                    request.last_frame,
+                    field="last_frame",
+                    width=settings.width,
+                    height=settings.height,
+                )
+        elif settings.task is GenerationTask.R2V:
+            arguments["reference_images"] = [images]
+        return PipelineCall(
+            pipeline=self._pipeline(settings.task), arguments=arguments | conditioning.arguments()
+        )
 
     @torch.no_grad()
-    def decode(self, latents: torch.Tensor) -> NDArray[np.uint8]:
+    def decode(self, latents: torch.Tensor, request: GenerationRequest) -> NDArray[np.uint8]:
         """Turn latents (1, C, F, H, W) into RGB frames (F, H, W, 3).
 
-        The operations and their order are those at the end of WanPipeline's call, which alone
-        keeps the frames equal to it bit for bit.
+        References stand as latent frames before the clip. The operations and their order are those
+        at the end of WanPipeline's call, which alone keeps the frames equal to it bit for bit.
         """
+        if request.settings.task is GenerationTask.R2V:
+            latents = latents[:, :, len(request.references) :]
         frames: NDArray[np.uint8] = self._decode(self._main.vae, latents)[0]
         return frames
 
@@ -108,28 +109,12 @@ class WanRunner:
         return fast_decoder(vae) if product_dtype() is torch.bfloat16 else vae
 
     def _decode(self, vae: Any, latents: torch.Tensor) -> NDArray[np.uint8]:
-        refuse_non_finite(latents, folder=self._folder, stage="denoise", dtype=self.placement.dtype)
+        self._refuse_non_finite(latents, "denoise", self.placement.dtype)
         latents = latents.to(self.placement.device, dtype=vae.dtype)
         channels = (1, vae.config.z_dim, 1, 1, 1)
         mean = torch.tensor(vae.config.latents_mean).view(channels).to(latents)
         inverse_std = 1.0 / torch.tensor(vae.config.latents_std).view(channels).to(latents)
         video = vae.decode(latents / inverse_std + mean, return_dict=False)[0]
-        refuse_non_finite(video, folder=self._folder, stage="decode", dtype=vae.dtype)
-        # Floats of 0 to 1, shape (B, F, H, W, 3); rounded as diffusers rounds for PIL images.
-        frames = self._main.video_processor.postprocess_video(video, output_type="np")
-        pixels: NDArray[np.uint8] = (frames * 255).round().astype(np.uint8)
-        return pixels
-
-    def _pipeline(self, task: GenerationTask) -> Any:
-        """The diffusers pipeline of a task, made of the modules that are already loaded."""
-        pipeline_class = resolve(self._spec.pipelines[task])
-        name = pipeline_class.__name__
-        if name not in self._pipelines:
-            pipeline = pipeline_class(
-                **self._main.components,
-                boundary_ratio=self._main.config.boundary_ratio,
-                expand_timesteps=self._main.config.expand_timesteps,
-            )
-            pipeline.set_progress_bar_config(disable=True)
-            self._pipelines[name] = pipeline
-        return self._pipelines[name]
+        self._refuse_non_finite(video, "decode", vae.dtype)
+        # Floats of 0 to 1, shape (B, F, H, W, 3).
+        return as_pixels(self._main.video_processor.postprocess_video(video, output_type="np"))

@@ -79,6 +79,8 @@ class Model(Output):
     model_id: str
     label: str
     licence: str
+    # Whether this machine has its weights; others cannot be rendered with here.
+    is_installed: bool
     tasks: list[GenerationTask]
     profiles: list[QualityProfile]
     sizes: list[ModelSize]
@@ -111,6 +113,7 @@ class Model(Output):
             model_id=spec.model_id,
             label=spec.label,
             licence=spec.licence,
+            is_installed=registry.is_installed(spec.model_id),
             tasks=list(spec.tasks),
             profiles=list(QualityProfile),
             sizes=[
@@ -124,7 +127,7 @@ class Model(Output):
             max_frames=spec.max_frames,
             default_steps=spec.default_steps,
             default_guidance=spec.default_guidance,
-            max_prompt_tokens=spec.max_sequence_length,
+            max_prompt_tokens=spec.max_prompt_tokens,
             prices=prices,
         )
 

@@ -26,6 +26,7 @@ from engine.media import (
     write_poster,
     write_preview,
 )
+from engine.types import Audio
 
 
 def _scene(count: int, height: int = 128, width: int = 224) -> NDArray[np.uint8]:
@@ -315,3 +316,49 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path, data: bytes) -> None:
 def test_a_missing_reference_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"nowhere\.png is missing"):
         read_reference(tmp_path / "nowhere.png", width=224, height=128)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_is_muxed_beside_the_pictures(tmp_path: Path, channels: int) -> None:
+    rate, seconds = 24_000, 0.5
+    time = np.arange(int(rate * seconds)) / rate
+    wave = (0.5 * np.sin(2 * np.pi * 440 * time)).astype(np.float32)
+    audio = Audio(samples=np.stack([wave] * channels, axis=1), rate=rate)
+    frames = np.zeros((12, 32, 32, 3), dtype=np.uint8)
+    encode_video(frames, 24, tmp_path / "clip.mp4", audio=audio)
+    with av.open(str(tmp_path / "clip.mp4")) as container:
+        assert [stream.type for stream in container.streams] == ["video", "audio"]
+        stream = container.streams.audio[0]
+        assert (stream.codec_context.name, stream.rate, stream.channels) == ("aac", rate, channels)
+        heard = np.concatenate([each.to_ndarray()[0] for each in container.decode(audio=0)])
+    # AAC puts a run-in of one or two packets in front.
+    assert len(time) <= len(heard) <= len(time) + 4096
+    spectrum = np.abs(np.fft.rfft(heard))
+    assert abs(np.fft.rfftfreq(len(heard), 1 / rate)[spectrum.argmax()] - 440) < 5
+
+
+def test_sound_of_no_known_form_is_refused(tmp_path: Path) -> None:
+    audio = Audio(samples=np.zeros((10, 6), dtype=np.float32), rate=24_000)
+    with pytest.raises(InvalidRequest, match=r"not \(10, 6\)"):
+        encode_video(np.zeros((2, 32, 32, 3), np.uint8), 24, tmp_path / "clip.mp4", audio=audio)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_reference_must_be_a_still_picture_of_sensible_size(tmp_path: Path) -> None:
+    stills = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
+    stills[0].save(tmp_path / "moving.gif", save_all=True, append_images=stills[1:])
+    Image.new("L", (20_000, 2)).save(tmp_path / "wide.png")
+    (tmp_path / "words.png").write_text("this is no picture")
+    whole = tmp_path / "whole.png"
+    Image.effect_noise((64, 64), 50).save(whole)
+    (tmp_path / "cut.png").write_bytes(whole.read_bytes()[:1000])
+    for name, message in (
+        ("moving.gif", "is an animation"),
+        ("wide.png", "20000 x 2 pixels"),
+        ("words.png", "not a readable image"),
+        ("cut.png", "not a readable image"),
+        ("none.png", "is missing"),
+    ):
+        with pytest.raises(InvalidRequest, match=message) as caught:
+            read_reference(tmp_path / name, width=32, height=32)
+        assert caught.value.field == "references"

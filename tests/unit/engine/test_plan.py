@@ -60,7 +60,7 @@ def test_plain_text_cannot_imitate_a_slot(make_request: MakeRequest) -> None:
         {"num_inference_steps": 3},
         {"guidance_scale": 3.0},
         {"profile": "draft"},
-        {"model_id": "other"},
+        {"model_id": "wan2.2-ti2v-5b"},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -46,12 +46,6 @@ def test_missing_settings_name_the_field() -> None:
         Settings.from_dict(data)
 
 
-def test_guidance_of_one_needs_no_unconditional_forward() -> None:
-    data = default_settings("adloom-tiny").to_dict()
-    assert Settings.from_dict(data | {"guidance_scale": 4.0}).forwards_per_step == 2
-    assert Settings.from_dict(data | {"guidance_scale": 1.0}).forwards_per_step == 1
-
-
 def test_a_failure_keeps_the_errors_code_and_whether_to_retry(tmp_path: Path) -> None:
     memory = GenerationFailure.from_error("a", OutOfMemory("cpu", "no memory"))
     assert (memory.code, memory.is_retryable) == ("out_of_memory", True)
