@@ -55,6 +55,8 @@ BLOCKED_NETWORKS: Final[tuple[IPNetwork, ...]] = tuple(
     )
 )
 
+_LOOPBACK: Final = ipaddress.IPv4Address("127.0.0.1")
+
 # Visible ASCII but the backslash, which some readers of URLs take for a slash.
 _PLAIN = re.compile(r"[!-\[\]-~]+")
 # What the C library reads as an IPv4 address although it is not written as one: 2130706433,
@@ -102,9 +104,9 @@ def check_url(url: str, *, allowed_networks: Iterable[IPNetwork] = ()) -> Target
     port = port or PORTS[parts.scheme]
     if port not in PORTS.values() and port < FIRST_FREE_PORT:
         raise _invalid(f"Port {port} is no web port: use 80, 443, or one from {FIRST_FREE_PORT}.")
-    address = parse_address(host)
+    address = _LOOPBACK if _is_localhost(host) else parse_address(host)
     if address is not None:
-        check_address(address, allowed_networks=allowed_networks)
+        _check_named(host, address, allowed_networks)
     elif _NUMERIC_HOST.search(host) or ":" in host:
         raise _invalid("Write an IP address in the usual way, as in 198.51.100.7.")
     return Target(url=url, scheme=parts.scheme, host=host, port=port)
@@ -122,6 +124,35 @@ def check_address(address: IPAddress, *, allowed_networks: Iterable[IPNetwork] =
             "The host is not on the public internet: webhooks go to public addresses alone.",
             field="url",
         )
+
+
+def _check_named(host: str, address: IPAddress, allowed_networks: Iterable[IPNetwork]) -> None:
+    """As `check_address`, told to the person who wrote this host, with the way out."""
+    try:
+        check_address(address, allowed_networks=allowed_networks)
+    except AddressRefused:
+        message = f"{host} is not on the public internet, so nothing is sent there."
+        if address.is_loopback or (address.is_private and not address.is_link_local):
+            where = "this machine itself" if address.is_loopback else "inside a private network"
+            message = (
+                f"{host} is {where} and not on the public internet, so nothing is sent there. Use "
+                "an address that can be reached from outside. To try webhooks out in development, "
+                "whoever runs Adloom starts it with "
+                f"WEBHOOK_ALLOWED_NETWORKS={_example_network(address)}."
+            )
+        raise AddressRefused(message, field="url") from None
+
+
+def _is_localhost(host: str) -> bool:
+    """Whether the name means the machine itself on every system (RFC 6761)."""
+    name = host.rstrip(".").lower()
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _example_network(address: IPAddress) -> str:
+    if address.is_loopback and address.version == 4:
+        return "127.0.0.0/8"
+    return f"{address}/{address.max_prefixlen}"
 
 
 def parse_address(host: str) -> IPAddress | None:

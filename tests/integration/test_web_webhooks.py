@@ -74,7 +74,9 @@ def test_a_form_that_cannot_be_used_comes_back_as_it_was(browser: Browser) -> No
         "/settings/webhooks/new", {"url": "http://10.0.0.1/", "event_types": ["batch.failed"]}
     )
     assert response.status_code == 400
-    assert "not on the public internet" in response.text
+    assert "10.0.0.1 is inside a private network and not on the public internet" in response.text
+    assert "WEBHOOK_ALLOWED_NETWORKS=10.0.0.1/32" in response.text
+    assert response.text.count("public internet, so") == 1
     assert 'value="http://10.0.0.1/"' in response.text
     assert response.text.count(" checked") == 1
     assert "Add your first endpoint" in browser.get("/settings/webhooks").text

@@ -124,11 +124,16 @@ def test_an_allowed_network_opens_itself_and_nothing_else() -> None:
         ("http://0x7f.0.0.0x1/", "IP address in the usual way"),
         ("http://127.1/", "IP address in the usual way"),
         ("http://127.0.0.1./", "IP address in the usual way"),
-        ("http://127.0.0.1/", "not on the public internet"),
+        ("http://127.0.0.1/", "127.0.0.1 is this machine itself and not on the public internet"),
+        ("http://localhost:8000/", "localhost is this machine itself.*=127.0.0.0/8"),
+        ("http://hooks.localhost./", "WEBHOOK_ALLOWED_NETWORKS=127.0.0.0/8"),
+        ("http://10.1.2.3/", "10.1.2.3 is inside a private network.*=10.1.2.3/32"),
+        ("http://[fd00::1]/", "fd00::1 is inside a private network.*=fd00::1/128"),
         ("http://[::1]/", "not on the public internet"),
         ("http://[::ffff:7f00:1]/", "not on the public internet"),
         ("http://[fe80::1%25eth0]/", "not on the public internet"),
-        ("http://169.254.169.254/latest/meta-data/", "not on the public internet"),
+        # No way in is told to what holds a cloud's secrets.
+        ("http://169.254.169.254/latest/meta-data/", "public internet, so nothing is sent there.$"),
         ("https://example.com/" + "a" * 2_000, "too long"),
     ],
 )
