@@ -41,6 +41,7 @@ from app.services.progress import (
     get_progress,
     list_failures,
 )
+from app.services.quotes import QuoteValue
 from app.services.scoping import get_in_workspace
 from app.services.specs import BatchSpec, check_settings
 from app.services.variant_views import VariantView, get_variant, list_variants
@@ -54,6 +55,7 @@ __all__ = [
     "cancel_batch",
     "create_batch",
     "duplicate_batch",
+    "estimate_batch",
     "get_batch",
     "get_progress",
     "get_variant",
@@ -83,6 +85,37 @@ def create_batch(
     InvalidInput names the placeholder, setting or row that cannot be used, LimitExceeded the
     workspace's limit. Nothing is rendered before `launch_batch`, except previews.
     """
+    value = estimate_batch(session, actor, campaign_id=campaign_id, spec=spec, upload_id=upload_id)
+    campaign = get_in_workspace(session, actor, Campaign, campaign_id)
+    template = _latest_template(session, campaign)
+    batch = Batch(
+        workspace_id=actor.workspace_id,
+        campaign_id=campaign.id,
+        prompt_template_id=template.id,
+        upload_id=upload_id,
+        name=_name(session, campaign, name),
+        state=BatchState.PREVIEWING,
+        mode=spec.mode,
+        spec=spec.to_json(),
+        variant_count=value.variant_count,
+        created_by=actor.user_id,
+    )
+    session.add(batch)
+    session.flush()
+    session.add(Quote(workspace_id=actor.workspace_id, batch_id=batch.id, **asdict(value)))
+    session.flush()
+    return batch
+
+
+def estimate_batch(
+    session: Session,
+    actor: Actor,
+    *,
+    campaign_id: UUID,
+    spec: BatchSpec,
+    upload_id: UUID | None = None,
+) -> QuoteValue:
+    """The quote that the batch would have; raises as `create_batch`, and keeps nothing."""
     require(actor, Action.EDIT)
     campaign = get_in_workspace(session, actor, Campaign, campaign_id)
     template = _latest_template(session, campaign)
@@ -93,10 +126,10 @@ def create_batch(
         check_upload(upload, campaign, spec)
         check_upload_values(storage_from_url(config_of(session)), upload, template, spec)
     workspace = session.get_one(Workspace, actor.workspace_id)
-    total = checked_count(spec, workspace)
+    checked_count(spec, workspace)
     try:
         source = open_source(session, spec, prompt_template_id=template.id, upload_id=upload_id)
-        value = quotes.estimate(
+        return quotes.estimate(
             spec,
             checked_requests(source),
             rate_micros_per_unit=workspace.rate_micros_per_unit,
@@ -108,23 +141,6 @@ def create_batch(
         raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error
     except InvalidRequest as error:
         raise InvalidInput(str(error), field=error.field) from error
-    batch = Batch(
-        workspace_id=actor.workspace_id,
-        campaign_id=campaign.id,
-        prompt_template_id=template.id,
-        upload_id=upload_id,
-        name=_name(session, campaign, name),
-        state=BatchState.PREVIEWING,
-        mode=spec.mode,
-        spec=spec.to_json(),
-        variant_count=total,
-        created_by=actor.user_id,
-    )
-    session.add(batch)
-    session.flush()
-    session.add(Quote(workspace_id=actor.workspace_id, batch_id=batch.id, **asdict(value)))
-    session.flush()
-    return batch
 
 
 def get_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -86,6 +87,53 @@ def review_matching(
         raise InvalidInput("None of these variants is finished, so there is nothing to review.")
     for start in range(0, len(ids), MAX_VARIANTS):
         set_review(session, actor, ids[start : start + MAX_VARIANTS], state, reason)
+    return len(ids)
+
+
+def list_reviewed(
+    session: Session, actor: Actor, batch_id: UUID, wanted: VariantFilter
+) -> dict[UUID, tuple[ReviewState, str]]:
+    """State and comment by variant, of those that the filter means and somebody has judged."""
+    require(actor, Action.VIEW)
+    ids = list_variant_ids(session, actor, batch_id, replace(wanted, states=FINISHED))
+    found: dict[UUID, tuple[ReviewState, str]] = {}
+    for start in range(0, len(ids), MAX_VARIANTS):
+        part = Review.variant_id.in_(ids[start : start + MAX_VARIANTS])
+        rows = session.execute(select(Review.variant_id, Review.state, Review.reason).where(part))
+        found |= {id_: (state, reason) for id_, state, reason in rows}
+    return found
+
+
+def take_back(
+    session: Session,
+    actor: Actor,
+    batch_id: UUID,
+    *,
+    at: datetime,
+    before: Mapping[UUID, tuple[ReviewState, str]],
+) -> int:
+    """Undo what the actor reviewed in the transaction of `at`; returns the number of variants.
+
+    Those in `before` get back what they had, the others are open again. What somebody has judged
+    anew since then stays.
+    """
+    require(actor, Action.REVIEW)
+    ids = session.scalars(
+        select(Review.variant_id)
+        .join(Variant, Variant.id == Review.variant_id)
+        .where(
+            Variant.batch_id == batch_id,
+            Review.workspace_id == actor.workspace_id,
+            Review.reviewed_by == actor.user_id,
+            Review.updated_at == at,
+        )
+    ).all()
+    groups: dict[tuple[ReviewState, str], list[UUID]] = {}
+    for id_ in ids:
+        groups.setdefault(before.get(id_, (ReviewState.PENDING, "")), []).append(id_)
+    for (state, reason), members in groups.items():
+        for start in range(0, len(members), MAX_VARIANTS):
+            set_review(session, actor, members[start : start + MAX_VARIANTS], state, reason)
     return len(ids)
 
 

@@ -20,8 +20,10 @@ from app.web.campaign_form import form_of
 from app.web.gallery import gallery_context
 from app.web.progress import progress_context
 from app.web.quotes import quote_context
+from app.web.review_undo import last_words
 from app.web.scope import conditional, page, signed_in, start_over
 from app.web.sharing import MAX_INLINE_VARIANTS, sharing_context
+from app.web.upload_prices import chosen_columns
 
 blueprint = Blueprint("batches", __name__)
 
@@ -53,14 +55,14 @@ def create(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnV
     return _go_to(batch)
 
 
-@blueprint.post("/uploads/<uuid:upload_id>/batches")
+# The address of the page that the form stands on, so that a refusal stands there too.
+@blueprint.post("/uploads/<uuid:upload_id>")
 @signed_in
 def create_from_upload(session: Session, actor: Actor, upload_id: UUID) -> ResponseReturnValue:
     """A new batch from the rows of an upload, with the columns that were chosen."""
     upload = uploads.get_upload(session, actor, upload_id)
-    form = form_of(campaigns.get_campaign(session, actor, upload.campaign_id))
-    given = {item.name: request.form.get(f"column:{item.name}", "") for item in form.parameters}
-    columns = {name: column for name, column in given.items() if column}
+    details = campaigns.get_campaign(session, actor, upload.campaign_id)
+    form, columns = form_of(details), chosen_columns(request.form, details)
     try:
         batch = batches.create_batch(
             session,
@@ -84,11 +86,14 @@ def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
     if batch.state is BatchState.PREVIEWING:
         context = quote_context(session, actor, batch)
         return page("batches/quote.html", batch=batch, campaign=campaign, **context)
+    words, can_undo = last_words(batch.id) if "reviewed" in request.args else ("", False)
     is_small = batch.variant_count <= MAX_INLINE_VARIANTS
     return page(
         "batches/show.html",
         batch=batch,
         campaign=campaign,
+        reviewed_words=words,
+        can_undo=can_undo,
         **(sharing_context(session, actor, batch) if is_small else {"nodes": []}),
         **progress_context(session, actor, batch),
         **gallery_context(session, actor, batch, request.args),

@@ -31,6 +31,9 @@ from engine.registry import ModelSpec, is_installed, list_models
 
 blueprint = Blueprint("campaigns", __name__)
 
+# Fields that show their own error; parameters do, too.
+FIELDS = ("name", "prompt", "negative_prompt", "parameters", "sample_size", "seed", "takes")
+
 
 @blueprint.get("/")
 @signed_in
@@ -163,13 +166,16 @@ def _form_page(
     form: CampaignForm, *, campaign: Campaign | None = None, error: InvalidInput | None = None
 ) -> Response:
     preview, fitted = build_preview(form)
+    field = error.field or "form" if error else "form"
     return page(
         "campaigns/form.html",
         status=error.status if error else 200,
         form=fitted,
         preview=preview,
         campaign=campaign,
-        errors={error.field or "form": error.message} if error else {},
+        errors={field: error.message} if error else {},
+        # An error without a place on the form is told above it.
+        is_elsewhere=field not in {*FIELDS, *(item.name for item in fitted.parameters)},
         model=fitted.model,
         models=[spec for spec in list_models() if _is_offered(spec, fitted.model)],
         kinds=presets.KINDS,

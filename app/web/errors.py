@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
-from flask import Flask, Response, g
+from flask import Flask, Response, current_app, flash, g, make_response, redirect, request
 from flask_wtf.csrf import CSRFError
 from sqlalchemy.exc import OperationalError
 from werkzeug.exceptions import HTTPException, SecurityError
@@ -15,6 +16,11 @@ from app.problems import problem_or
 from app.web.scope import is_htmx, page
 
 LOG = logging.getLogger("app.errors")
+
+# Refusals that a person can do something about, on the page where they were.
+SHOWN_WHERE_ASKED = frozenset({400, 409, 422})
+# It travels in the session's cookie, which browsers limit to 4 kB.
+MAX_FLASHED = 1_000
 
 TITLES = {
     400: "That did not work",
@@ -60,7 +66,39 @@ def error_response(status: int, message: str) -> Response:
 def _app_error(error: AppError) -> Response:
     if error.status >= 500:
         LOG.error("%s: %s", error.code, error.message)
+    is_short = len(error.message) <= MAX_FLASHED
+    if error.status in SHOWN_WHERE_ASKED and is_short and (back := _page_of_form()):
+        flash(error.message, "error")
+        return make_response(redirect(back, 303))
     return error_response(error.status, error.message)
+
+
+def _page_of_form() -> str | None:
+    """The page that a form was sent from, where its refusal is best told; None if unknown."""
+    if request.method != "POST" or is_htmx() or not request.referrer:
+        return None
+    parts = urlsplit(request.referrer)
+    if f"{parts.scheme}://{parts.netloc}/" != request.host_url or not _is_page(parts.path):
+        return None
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def _page_above() -> str | None:
+    """Of an address that forms alone are sent to, the page that it belongs to."""
+    path = request.path
+    while path := path.rpartition("/")[0]:
+        if _is_page(path):
+            return path
+    return None
+
+
+def _is_page(path: str) -> bool:
+    adapter = current_app.url_map.bind("")
+    try:
+        adapter.match(path, method="GET")
+    except HTTPException:
+        return False
+    return True
 
 
 def _csrf_error(error: CSRFError) -> Response:
@@ -72,6 +110,8 @@ def _csrf_error(error: CSRFError) -> Response:
 
 def _http_error(error: HTTPException) -> HTTPException | Response:
     status = error.code or 500
+    if status == 405 and request.method == "GET" and (page_above := _page_above()):
+        return make_response(redirect(page_above))
     # Redirects are answers, not errors; for a host that is not ours no page can be addressed.
     if status < 400 or isinstance(error, SecurityError):
         return error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from flask import Blueprint, request
@@ -26,19 +26,19 @@ MAX_SAMPLES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    message: str
-    line: int | None = None
-    column: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Preview:
+    """Count and samples, or what is in their way.
+
+    `prompt_problem` says what is wrong with the prompt, a line per fault, and is shown at its
+    field; `problem` is anything else.
+    """
+
     count: int = 0
     formula: str = ""
     samples: Sequence[list[PromptPart]] = ()
-    findings: Sequence[Finding] = ()
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
+    prompt_problem: str = ""
+    problem: str = ""
 
 
 @blueprint.post("/preview")
@@ -56,7 +56,8 @@ def preview(session: Session, actor: Actor) -> ResponseReturnValue:
         preview=result,
         form=fitted,
         kinds=KINDS,
-        is_out_of_band=is_changed,
+        is_changed=is_changed,
+        is_live=True,
     )
 
 
@@ -67,25 +68,14 @@ def build_preview(form: CampaignForm) -> tuple[Preview, CampaignForm]:
     try:
         parsed = parse_prompt(form.prompt)
     except PromptError as error:
-        return Preview(findings=_findings(error)), form
+        return Preview(prompt_problem=error.message), form
     fitted = form.with_placeholders(item.name for item in parsed.placeholders)
     try:
         return _expand(fitted, parsed), fitted
     except PromptError as error:
-        return Preview(findings=_findings(error)), fitted
+        return Preview(prompt_problem=error.message), fitted
     except InvalidInput as error:
-        return Preview(findings=[Finding(message=error.message)]), fitted
-
-
-def _findings(error: PromptError) -> list[Finding]:
-    return [
-        Finding(
-            message=f"{item.message[:1].upper()}{item.message[1:]}.",
-            line=item.line,
-            column=item.column,
-        )
-        for item in error.findings
-    ]
+        return Preview(problem=error.message), fitted
 
 
 def _expand(form: CampaignForm, parsed: ParsedPrompt) -> Preview:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from app.access import Actor
 from app.models import Batch, Quote
 from app.services import batches
-from app.services.quotes import COMPARED_PROFILES
+from app.services.quotes import COMPARED_PROFILES, QuoteValue
 from app.web.facts import mode_words, settings_facts
 from app.web.presets import PROFILES
 from app.web.samples import sample_prompts
@@ -55,7 +55,7 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "samples": sample_prompts(session, batch, spec),
         "noun": "image" if spec.settings.task.is_image else "clip",
         "settings_facts": facts,
-        "qualities": _qualities(quote, spec.settings.profile),
+        "qualities": profile_prices(quote, spec.settings.profile),
         "prices": [
             ParameterPrice(
                 name=item.name,
@@ -75,7 +75,7 @@ def _guard_cost(quote: Quote, chosen: QualityProfile) -> int:
     return int(own.get("guard_cost_micros", 0))
 
 
-def _qualities(quote: Quote, chosen: QualityProfile) -> list[ProfilePrice]:
+def profile_prices(quote: Quote | QuoteValue, chosen: QualityProfile) -> list[ProfilePrice]:
     """The chosen quality first, then those that the quote compares it with."""
     prices: dict[str, Any] = quote.details.get("profiles", {})
     words = {profile: (name, text) for profile, name, text in PROFILES}

@@ -8,16 +8,17 @@ from flask import Blueprint, flash, redirect, request, url_for
 from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
-from app.access import Actor
+from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.models import ReviewState
 from app.services import batches, campaigns, reviews
 from app.services.variant_views import FINISHED, VariantFilter, VariantView, find_variants
+from app.web import review_undo
 from app.web.formatting import count
 from app.web.media import media_url
 from app.web.scope import page, signed_in
 from app.web.selection import read_selection
-from app.web.tiles import kinds_of, spec_of, tile_of
+from app.web.tiles import Filters, kinds_of, read_filters, spec_of, tile_of
 
 blueprint = Blueprint("reviewing", __name__, url_prefix="/batches")
 
@@ -41,6 +42,7 @@ def create(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValu
         state = ReviewState(request.form.get("state", ""))
     except ValueError:
         raise InvalidInput("Choose to approve or to reject.", field="state") from None
+    before = reviews.list_reviewed(session, actor, batch.id, selection.wanted)
     number = reviews.review_matching(
         session,
         actor,
@@ -49,9 +51,28 @@ def create(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValu
         state=state,
         reason=request.form.get("reason", ""),
     )
-    flash(f"{count(number, 'variant')} {DONE[state]}.", "success")
-    query = selection.filters.query()
-    return redirect(url_for("batches.show", batch_id=batch.id, **query, _anchor="gallery-title"))  # type: ignore[arg-type]
+    words = f"{count(number, 'variant')} {DONE[state]}."
+    review_undo.remember(session, batch.id, words=words, before=before)
+    return _back_to_gallery(batch.id, selection.filters, reviewed=1)
+
+
+@blueprint.post("/<uuid:batch_id>/reviews/undo")
+@signed_in
+def undo(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
+    """Take back what this person reviewed last in one go."""
+    require(actor, Action.REVIEW)
+    batch = batches.get_batch(session, actor, batch_id)
+    number = review_undo.undo(session, actor, batch.id)
+    if number:
+        flash(f"{count(number, 'variant')} as before.", "success")
+    else:
+        flash("There was nothing to take back any more.", "info")
+    return _back_to_gallery(batch.id, read_filters(request.form, spec_of(batch)))
+
+
+def _back_to_gallery(batch_id: UUID, filters: Filters, **more: int) -> ResponseReturnValue:
+    query = {**filters.query(), **more}
+    return redirect(url_for("batches.show", batch_id=batch_id, **query, _anchor="gallery-title"))  # type: ignore[arg-type]
 
 
 @blueprint.post("/<uuid:batch_id>/compare")

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from app.models import Upload
 from app.services import uploads
 from app.services.campaigns import CampaignDetails
+from app.services.prompts import optional_names
 from app.services.table_changes import TableChanges
 from app.services.table_findings import Severity, TableFinding
 from app.services.table_questions import Question
@@ -28,7 +29,8 @@ class ColumnChoice:
     """A placeholder, the column chosen or suggested for it, and the first value in there.
 
     `typed` counts the values typed in the campaign, which serve where no column is chosen;
-    `reason` says why a column was suggested that is not called like the placeholder.
+    `reason` says why a column was suggested that is not called like the placeholder. One that is
+    required has neither typed values nor a place in the prompt that does without.
     """
 
     name: str
@@ -37,6 +39,11 @@ class ColumnChoice:
     typed: int
     example: str | None
     reason: str
+    is_required: bool
+
+    @property
+    def is_missing(self) -> bool:
+        return self.is_required and self.column is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +82,7 @@ def upload_context(
     taken = {item.column for item in mapping}
     return {
         "mapping": mapping,
+        "missing": [item.name for item in mapping if item.is_missing],
         "kept_columns": [
             name
             for name in upload.header
@@ -121,6 +129,7 @@ def _mapping(
     exact = uploads.map_columns(upload.header, names)
     suggested = uploads.suggest_columns(upload.header, names, remembered=remembered)
     chosen = suggested if columns is None else columns
+    optional = optional_names(details.template.text, details.template.negative_text)
 
     def reason(name: str) -> str:
         column = chosen.get(name)
@@ -136,6 +145,7 @@ def _mapping(
             typed=len(item.values),
             example=first.get(chosen.get(item.name, "")),
             reason=reason(item.name),
+            is_required=not item.values and item.name not in optional,
         )
         for item in details.parameters
     ]

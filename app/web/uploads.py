@@ -22,6 +22,7 @@ from app.models import Upload
 from app.services import campaigns, table_samples, uploads
 from app.services.table_findings import TableError
 from app.web.scope import page, signed_in, start_over
+from app.web.upload_prices import chosen_columns, price_context
 from app.web.upload_view import asked_questions, finding_lines, reading_words, upload_context
 
 LOG = logging.getLogger(__name__)
@@ -157,6 +158,17 @@ def mapping_page(
         return page("uploads/questions.html", status=status, findings=found, **context)
     shown = upload_context(session, extensions().storage, upload, details, columns=columns)
     return page("uploads/show.html", status=status, **shown, **context)
+
+
+@blueprint.get("/uploads/<uuid:upload_id>/prices")
+@signed_in
+def prices(session: Session, actor: Actor, upload_id: UUID) -> ResponseReturnValue:
+    """What the rows would cost with each quality; `column:…` are the columns chosen so far."""
+    require(actor, Action.EDIT)
+    upload = uploads.get_upload(session, actor, upload_id)
+    details = campaigns.get_campaign(session, actor, upload.campaign_id)
+    columns = chosen_columns(request.args, details)
+    return page("uploads/prices.html", **price_context(session, actor, upload, details, columns))
 
 
 def _progress(actor: Actor, campaign_id: UUID, filename: str, stream: IO[bytes]) -> Iterator[str]:

@@ -127,7 +127,7 @@ def test_the_preview_shows_count_samples_and_cards_of_new_placeholders(editor: B
     assert re.search(r'headline-figure">6<', complete.text)
     assert "2 backdrop × 3 geography" in complete.text
     # The cards are left alone while only their values change.
-    assert "hx-swap-oob" not in complete.text
+    assert 'id="parameters"' not in complete.text
 
 
 def test_values_of_a_removed_placeholder_come_back_with_it(editor: Browser) -> None:
@@ -143,8 +143,8 @@ def test_the_preview_names_every_error_with_its_place(editor: Browser) -> None:
     prompt = "a {{ backdrop | shout }}\nin {{ geography.secret }}"
     response = editor.post("/campaigns/preview", FORM | {"prompt": prompt})
     assert response.status_code == 200
-    assert "Line 1, character" in response.text
-    assert "Line 2, character" in response.text
+    assert "Line 1, column" in response.text
+    assert "Line 2, column" in response.text
 
 
 def upload(editor: Browser, campaign: Campaign, content: bytes) -> Any:
@@ -182,9 +182,7 @@ def test_typed_values_fill_in_for_a_column_that_is_missing(
 ) -> None:
     page = upload(editor, campaign, TABLE).location
     editor.get(page)
-    batch = editor.post(
-        f"{page}/batches", {"column:backdrop": "backdrop", "column:geography": "geo"}
-    )
+    batch = editor.post(page, {"column:backdrop": "backdrop", "column:geography": "geo"})
     # Two rows, each for both of the campaign's audiences.
     assert "for 4 variants" in editor.get(batch.location).text
 
@@ -196,7 +194,7 @@ def test_a_column_that_nothing_fills_is_asked_for(
         bare = make_campaign(session, workspace_id=actor.workspace_id, values={"geography": []})
     page = upload(editor, bare, TABLE).location
     editor.get(page)
-    response = editor.post(f"{page}/batches", {"column:backdrop": "backdrop"})
+    response = editor.post(page, {"column:backdrop": "backdrop"})
     assert response.status_code == 400
     assert "no value is given" in response.text
     assert count(database, Batch) == 0
@@ -370,3 +368,21 @@ def test_a_campaign_that_lives_on_tables_begins_its_batches_with_one(editor: Bro
     assert '<a class="button button--primary" href="/campaigns/' in page
     assert "New batch" not in page
     assert "See count and price" not in page
+
+
+def test_a_broken_prompt_is_told_once_at_its_field_with_name_and_place(editor: Browser) -> None:
+    broken = FORM | {"prompt": "a red sneaker on {{ my backdrop }}", "parameter": []}
+    message = "Line 1, column 18, {{ my }}: a placeholder&#39;s name is one word"
+    for path in ("/campaigns/new", "/campaigns/preview"):
+        text = editor.post(path, broken | {"then": "quote"}).text
+        assert text.count("name is one word") == 1
+        assert message in text
+        assert "This waits for a prompt that can be read" in text
+        assert "no placeholders yet" not in text
+    # The field of the page that is open takes the message in.
+    assert 'id="prompt-error" role="status" hx-swap-oob="true"' in text
+    mended = editor.post("/campaigns/preview", FORM).text
+    assert (
+        '<div class="field__error" id="prompt-error" role="status" hx-swap-oob="true"></div>'
+        in (mended)
+    )

@@ -54,6 +54,28 @@ def test_ticked_variants_are_rejected_with_a_reason(
     assert "logo is cut" in editor.get(f"/variants/{variant_ids[0]}").text
 
 
+def test_what_was_reviewed_last_is_taken_back_to_what_it_was(
+    editor: Browser, database: Database, batch_id: UUID, variant_ids: list[UUID]
+) -> None:
+    first, second, third = variant_ids[:3]
+    one = {"variant": [str(first)], "state": "rejected", "reason": "too dark"}
+    editor.post(f"/batches/{batch_id}/reviews", one)
+    three = {"variant": [str(id_) for id_ in (first, second, third)], "state": "approved"}
+    page = editor.get(editor.post(f"/batches/{batch_id}/reviews", three).location).text
+    assert "3 variants approved." in page
+    # Somebody decides on one of them again before the whole is taken back.
+    editor.post(f"/variants/{third}/review", {"state": "rejected", "reason": "logo"})
+    undone = editor.post(f"/batches/{batch_id}/reviews/undo").location
+    assert "2 variants as before." in editor.get(undone).text
+    assert reviews_of(database) == {
+        first: ("rejected", "too dark"),
+        second: ("pending", ""),
+        third: ("rejected", "logo"),
+    }
+    again = editor.post(f"/batches/{batch_id}/reviews/undo").location
+    assert "nothing to take back" in editor.get(again).text
+
+
 def test_all_that_a_filter_shows_is_approved_only_on_demand(
     editor: Browser, database: Database, batch_id: UUID, variant_ids: list[UUID]
 ) -> None:

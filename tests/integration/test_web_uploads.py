@@ -74,7 +74,7 @@ def test_no_work_starts_before_a_required_question_is_answered(
     page = upload(editor, campaign, (FILES / "headerless.csv").read_bytes()).location
     assert "What is the first line of this file?" in editor.get(page).text
     columns = {"column:backdrop": "beach", "column:geography": "Paris"}
-    response = editor.post(f"{page}/batches", {**columns, "column:audience": "young runners"})
+    response = editor.post(page, {**columns, "column:audience": "young runners"})
     assert response.status_code == 400
     with database.system_scope() as session:
         assert session.scalar(select(func.count()).select_from(Batch)) == 0
@@ -113,7 +113,7 @@ def test_the_columns_chosen_once_are_remembered_and_a_newer_version_shows_what_c
     page = upload(editor, campaign, TABLE).location
     editor.get(page)
     chosen = {"column:backdrop": "ort", "column:geography": "geo", "column:audience": "audience"}
-    assert editor.post(f"{page}/batches", chosen).status_code == 302
+    assert editor.post(page, chosen).status_code == 302
     newer = TABLE.replace(b"2,hill,Rome", b"3,snow,Bern").replace(b"Oslo", b"Bergen")
     shown = editor.get(upload(editor, campaign, newer).location).text
     assert "<option selected>ort</option>" in shown
@@ -131,3 +131,70 @@ def test_the_sample_workbook_can_be_uploaded_as_it_is(editor: Browser, campaign:
     assert [cell.value for cell in sheet[1]] == ["row_id", "backdrop", "geography", "audience"]
     page = upload(editor, campaign, sample).location
     assert "the sheet “Variants”" in editor.get(page).text
+
+
+def test_a_placeholder_without_a_column_keeps_the_way_on_shut_and_says_why(
+    editor: Browser, campaign: Campaign, database: Database
+) -> None:
+    page = upload(editor, campaign, TABLE.replace(b"audience", b"notiz")).location
+    shown = " ".join(editor.get(page).text.split())
+    assert "data-needs-columns disabled" in shown
+    assert "Choose a column for backdrop, audience first." in shown
+    # Whoever sends it all the same is told so on the page itself, which can be opened again.
+    refused = editor.post(page, {"column:backdrop": "ort", "column:geography": "geo"})
+    assert refused.status_code == 400
+    assert "{{ audience }}" in refused.text
+    assert "Choose a column for audience first." in refused.text
+    assert editor.get(page).status_code == 200
+    with database.system_scope() as session:
+        assert session.scalar(select(func.count()).select_from(Batch)) == 0
+
+
+def test_an_upload_says_what_each_quality_costs_before_there_is_a_batch(
+    editor: Browser, campaign: Campaign, database: Database
+) -> None:
+    page = upload(editor, campaign, TABLE).location
+    chosen = "column:backdrop=ort&column:geography=geo&column:audience=audience"
+    shown = editor.get(f"{page}/prices?{chosen}").text
+    assert "The quality of this campaign is <strong>Exact</strong>" in shown
+    assert "Faithful<p" in shown
+    assert shown.count("$") == 2
+    assert "as soon as every placeholder has a column" in editor.get(f"{page}/prices").text
+    with database.system_scope() as session:
+        assert session.scalar(select(func.count()).select_from(Batch)) == 0
+
+
+def test_the_price_of_many_rows_is_told_as_its_limit(editor: Browser, campaign: Campaign) -> None:
+    rows = b"".join(b"%d,beach,Oslo %d,kids,x\n" % (n, n) for n in range(3, 1_003))
+    page = upload(editor, campaign, TABLE + rows).location
+    chosen = "column:backdrop=ort&column:geography=geo&column:audience=audience"
+    shown = editor.get(f"{page}/prices?{chosen}").text
+    assert "1,002 variants cost" in shown
+    assert "at most: that is Exact" in shown
+
+
+def test_an_address_that_only_forms_are_sent_to_leads_to_its_page(
+    editor: Browser, campaign: Campaign
+) -> None:
+    page = upload(editor, campaign, TABLE).location
+    assert editor.get(f"{page}/answers").location == page
+    assert editor.get(f"/campaigns/{campaign.id}/batches").location == f"/campaigns/{campaign.id}"
+
+
+def test_what_a_form_is_refused_for_is_told_on_the_page_that_it_stood_on(
+    editor: Browser, campaign: Campaign
+) -> None:
+    page = upload(editor, campaign, TABLE).location
+    editor.get(page)
+    chosen = {"column:backdrop": "ort", "column:geography": "geo", "column:audience": "audience"}
+    batch = editor.post(page, chosen).location
+    editor.get(batch)
+    here = f"http://localhost{batch}?show=all"
+    answer = editor.post(f"{batch}/reviews", headers={"Referer": here})
+    assert (answer.status_code, answer.location) == (303, f"{batch}?show=all")
+    assert "Tick some variants first." in editor.get(answer.location).text
+    # From elsewhere, or from a page that is none, an error page of its own.
+    for referer in ("http://elsewhere.example/", f"http://localhost{batch}/reviews"):
+        editor.get(batch)
+        refused = editor.post(f"{batch}/reviews", headers={"Referer": referer})
+        assert refused.status_code == 400

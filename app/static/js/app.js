@@ -1,4 +1,5 @@
 // Starts every module; each one does nothing on pages without its elements.
+import { startColumns } from "./columns.js";
 import { startCompare } from "./compare.js";
 import { startDropzones } from "./dropzone.js";
 import { startExport } from "./export.js";
@@ -13,6 +14,7 @@ startTheme();
 startLive();
 startPromptTools();
 startDropzones();
+startColumns();
 startGallery();
 startPlayers();
 startExport();

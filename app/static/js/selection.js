@@ -3,6 +3,7 @@
 const ticked = new Set();
 
 export function startSelection() {
+  startToast();
   if (!document.querySelector("[data-selection-bar]")) return;
   document.addEventListener("change", (event) => {
     if (!event.target.matches(".tile__tick input")) return;
@@ -22,6 +23,16 @@ export function startSelection() {
   // Coming back in history, browsers restore checked boxes without an event.
   for (const box of document.querySelectorAll(".tile__tick input:checked")) ticked.add(box.value);
   show();
+}
+
+// It stays until it is closed, but a reload or a link to the page does not bring it back.
+function startToast() {
+  const toast = document.querySelector("[data-toast]");
+  if (!toast) return;
+  const address = new URL(location.href);
+  address.searchParams.delete("reviewed");
+  history.replaceState(history.state, "", address);
+  toast.querySelector("[data-close-toast]").addEventListener("click", () => toast.remove());
 }
 
 export function toggleTick(tile) {
