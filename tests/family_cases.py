@@ -251,6 +251,8 @@ def _family_arguments(case: Case, request: GenerationRequest, pipeline: Any) -> 
         # The side of the latents in the training, of which the pipeline has a constant.
         pipeline.default_sample_size = 16
         return {}
+    if family == "qwen":
+        return {"true_cfg_scale": settings.guidance_scale, "guidance_scale": None}
     if case.model_id == "flux.2-dev":
         layers = {"text_encoder_out_layers": (1, 2, 3)}
         return layers | ({"image": pictures} if pictures else {})

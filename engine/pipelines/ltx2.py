@@ -111,7 +111,8 @@ class LTX2Runner(DiffusersRunner):
 class _WithSound(AdaptedPipeline):
     """Takes and gives the latents of picture and sound in one row of numbers.
 
-    What the pipeline itself takes and gives for the sound is scaled, which would round it.
+    What the pipelines themselves take and give is scaled, which would round it. So they prepare
+    latents as ever, and where a run is taken up its own stand in their place.
     """
 
     def __init__(self, pipeline: Any, picture_shape: tuple[int, int]) -> None:
@@ -127,20 +128,21 @@ class _WithSound(AdaptedPipeline):
     ) -> tuple[torch.Tensor]:
         given: dict[str, torch.Tensor] = {}
         if latents is not None:
-            call["latents"], sound = _parted(latents, self._picture_shape)
-            given["audio_latents"] = sound
+            given["latents"], given["audio_latents"] = _parted(latents, self._picture_shape)
         held: dict[str, torch.Tensor] = {}
         prepare_picture = self.pipeline.prepare_latents
         prepare_sound = self.pipeline.prepare_audio_latents
 
         def prepare_latents(*args: Any, **kwargs: Any) -> Any:
             prepared = prepare_picture(*args, **kwargs)
-            held["latents"] = prepared[0] if isinstance(prepared, tuple) else prepared
-            return prepared
+            # With a first frame there is a mask of it, too.
+            picture, *mask = prepared if isinstance(prepared, tuple) else (prepared,)
+            held["latents"] = given["latents"].to(picture) if given else picture
+            return (held["latents"], *mask) if mask else held["latents"]
 
         def prepare_audio_latents(*args: Any, **kwargs: Any) -> torch.Tensor:
             prepared: torch.Tensor = prepare_sound(*args, **kwargs)
-            if "audio_latents" in given:
+            if given:
                 prepared = given["audio_latents"].view_as(prepared).to(prepared)
             held["audio_latents"] = prepared
             return prepared
