@@ -18,17 +18,21 @@ from engine.types import GenerationRequest, QualityProfile
 
 def exactly(request: GenerationRequest) -> GenerationRequest:
     """The request for the exact render of the same pixels."""
-    return replace(
-        request,
-        settings=replace(request.settings, profile=QualityProfile.EXACT),
-        slots=tuple(replace(slot, fork_step=0) for slot in request.slots),
-    )
+    settings = replace(request.settings, profile=QualityProfile.EXACT)
+    return replace(unshared(request), settings=settings)
+
+
+def unshared(request: GenerationRequest) -> GenerationRequest:
+    """The request for a render in its own way: nothing shared, steps skipped as before."""
+    slots = tuple(replace(slot, fork_step=0) for slot in request.slots)
+    return replace(request, slots=slots)
 
 
 def compare(pairs: Sequence[tuple[Leaf, Leaf]]) -> list[Distance]:
-    """Distances of renders from their exact ones: of a variant, and of its control if it has one.
+    """Distances of renders from others of them: of a variant, and of its control if it has one.
 
-    `pairs` are (render, exact), the variant's first; one run made both renders.
+    `pairs` are (render, exact), the variant's first; one run made both renders. What stands as
+    exact may be the unshared renders.
     """
     seen: dict[str, float] = {}
     if len(pairs) == 2:
@@ -73,6 +77,7 @@ def summary(distances: Sequence[Distance]) -> dict[str, float]:
 def record(check: GuardCheck, distance: Distance) -> dict[str, Any]:
     """What provenance keeps of a comparison, as plain values for JSON."""
     return {
+        "reference": "exact" if check.is_exact else "unshared",
         "parameters": list(check.parameters),
         "projection": _rounded(distance.projection),
         "drift": _rounded(distance.drift),

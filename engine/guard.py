@@ -1,70 +1,55 @@
-"""The quality guard: checks sampled variants by their exact renders, and narrows what failed."""
+"""The quality guard: checks sampled variants by other renders of them, and narrows what failed."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.calibration import Calibration
-from engine.comparing import compare, exactly, record
+from engine.comparing import compare, exactly, record, unshared
 from engine.edge_runner import LoadedModel
-from engine.guarded import GuardCheck, guard_checks, is_approximate
+from engine.guarded import (
+    GuardCheck,
+    guard_checks,
+    is_approximate,
+    latest_forks,
+    screen_checks,
+    sibling_checks,
+    values_of,
+)
+from engine.narrowing import FamilyRecord
 from engine.plan import affinity_key
 from engine.profiles import PROMISES
 from engine.stems import Stems
 from engine.terms import known_step_cache
 from engine.tree_runner import Leaf, Manner, Outcome, TreeRun, TreeRunner
-from engine.types import GenerationFailure, GenerationRequest, StageSeconds
+from engine.types import (
+    GenerationFailure,
+    GenerationRequest,
+    GenerationResult,
+    StageSeconds,
+    StepCachePolicy,
+)
 from engine.watching import Watch
 
-_MAX_NARROWINGS = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class Narrowing:
-    """What a failed check left of a family's sharing: the latest forks by slot, no step cache.
-
-    Where nothing is left to share, the renders are the exact ones. It holds until another
-    calibration says better.
-    """
-
-    calibration: Calibration | None
-    latest_forks: Mapping[str, int]
-
-    def apply(self, requests: Sequence[GenerationRequest]) -> list[GenerationRequest]:
-        if not any(self.latest_forks.values()):
-            return [exactly(request) for request in requests]
-        return [
-            replace(
-                request,
-                slots=tuple(
-                    replace(
-                        slot,
-                        fork_step=min(
-                            slot.fork_step or 0,
-                            self.latest_forks.get(slot.name, slot.fork_step or 0),
-                        ),
-                    )
-                    for slot in request.slots
-                ),
-            )
-            for request in requests
-        ]
+_MAX_FAMILIES = 256
 
 
 class GuardedRunner:
     """Renders families, and checks what profiles other than `exact` promise.
 
-    Sampled variants come first and are rendered exactly as well; nothing of their group is handed
-    out before they were compared. Where the promise is broken, the group is rendered again with
-    earlier forks and without a step cache, until it is kept; later groups of the family begin so.
+    Sampled variants come first and are rendered again, exactly or for a screening without sharing;
+    nothing of their group is handed out before they were compared. Where an exact check fails, the
+    group is rendered again with earlier forks and without a step cache. Where a screening fails,
+    its siblings with the same value are screened too: a single failure is delivered in its own
+    way, a second one of a parameter narrows its fork. Later groups of the family begin so.
     """
 
     def __init__(self, trees: TreeRunner) -> None:
         self.trees = trees
-        self._narrowings: OrderedDict[str, Narrowing] = OrderedDict()
+        self._families: OrderedDict[str, FamilyRecord] = OrderedDict()
 
     @property
     def model(self) -> LoadedModel:
@@ -82,44 +67,39 @@ class GuardedRunner:
         All slots carry fork steps. `calibration` must fit the settings and the weights.
         """
         key = affinity_key(requests[0])
-        narrowing = self._narrowings.get(key)
-        if narrowing is not None and narrowing.calibration != calibration:
-            narrowing = None
-        group = _GuardedGroup(
-            runner=self.trees,
-            requests=requests,
-            watch=watch,
-            calibration=calibration,
-            narrowing=narrowing,
-        )
-        try:
-            yield from group.outcomes()
-        finally:
-            if group.narrowing is not None:
-                self._narrowings[key] = group.narrowing
-                self._narrowings.move_to_end(key)
-            if len(self._narrowings) > _MAX_NARROWINGS:
-                self._narrowings.popitem(last=False)
+        family = self._families.get(key)
+        if family is None or family.calibration != calibration:
+            family = FamilyRecord(calibration=calibration)
+        self._families[key] = family
+        self._families.move_to_end(key)
+        if len(self._families) > _MAX_FAMILIES:
+            self._families.popitem(last=False)
+        group = _GuardedGroup(runner=self.trees, requests=requests, watch=watch, family=family)
+        yield from group.outcomes()
 
 
 @dataclass(kw_only=True)
 class _GuardedGroup:
     """One group on its way through the guard.
 
-    `held` are leaves that wait for the verdict, `exact` the exact renders by prompt, `records` the
-    first comparison of each prompt, `spent_units` what runs took that were given up.
+    `held` are leaves that wait for the verdict; `exact` and `own` the exact and the unshared
+    renders by prompt, `records` the first comparison of each prompt; `siblings` are checks that
+    failures led to, `failed` the ids that failed a screening; `spent_units` is what runs took that
+    were given up.
     """
 
     runner: TreeRunner
     requests: Sequence[GenerationRequest]
     watch: Watch
-    calibration: Calibration | None
-    narrowing: Narrowing | None
+    family: FamilyRecord
     run: TreeRun = field(init=False)
     leaves: Iterator[Leaf | GenerationFailure] = field(init=False)
     held: list[Leaf] = field(default_factory=list)
     exact: dict[str, Leaf] = field(default_factory=dict)
+    own: dict[str, Leaf] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    siblings: dict[GuardCheck, None] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     spent_units: float = 0.0
@@ -130,14 +110,14 @@ class _GuardedGroup:
             yield from self._collect(checks)
             if self._checks() != checks:
                 continue
-            yield from self._render_exactly(checks)
+            yield from self._render_again(checks)
             if self._checks() != checks:
                 continue
             broken = [check for check in checks if not self._is_kept(check)]
-            if not broken:
+            if not self._mend(broken):
+                screened = [check for check in checks if not check.is_exact]
+                self.family.seen.update(values_of(screened, self.requests))
                 break
-            self._narrow(broken)
-            self._begin()
         for leaf in self.held:
             yield from self._hand_out(leaf)
         self.held.clear()
@@ -148,37 +128,52 @@ class _GuardedGroup:
                 yield from self._hand_out(item)
 
     @property
-    def _manner(self) -> Manner:
-        config, calibration = self.runner.config, self.calibration
-        policy = config.step_cache
+    def _step_cache(self) -> StepCachePolicy | None:
+        narrowing, policy = self.family.narrowing, self.runner.config.step_cache
+        if narrowing is not None and not narrowing.skips_steps:
+            return None
         if policy is None:
-            policy = known_step_cache(self.requests[0].settings, calibration=calibration)
-        if self.narrowing is not None or (policy is not None and not policy.skips_steps):
-            policy = None
+            settings = self.requests[0].settings
+            policy = known_step_cache(settings, calibration=self.family.calibration)
+        return policy if policy is not None and policy.skips_steps else None
+
+    @property
+    def _manner(self) -> Manner:
+        calibration = self.family.calibration
         by_kind = calibration.stems if calibration is not None else {}
         return Manner(
-            stems=Stems(default=config.stem_conditioning, by_kind=by_kind),
-            step_cache=policy,
+            stems=Stems(default=self.runner.config.stem_conditioning, by_kind=by_kind),
+            step_cache=self._step_cache,
         )
 
     def _begin(self) -> None:
-        if self.narrowing is not None:
-            self.requests = self.narrowing.apply(self.requests)
+        if self.family.narrowing is not None:
+            self.requests = self.family.narrowing.apply(self.requests)
         first = [name for check in self._checks() for name in check.request_ids]
         self.run = self.runner.start(self.requests, self.watch, manner=self._manner, first=first)
         self.leaves = iter(self.run)
 
     def _checks(self) -> tuple[GuardCheck, ...]:
-        """The checks among the requests that have not failed."""
+        """The checks among the requests that have not failed, the exact ones first."""
         left = [request for request in self.requests if request.request_id not in self.gone]
         if not left:
             return ()
-        return guard_checks(
+        calibration, every = self.family.calibration, self.runner.config.guard_every
+        exact = guard_checks(
             left,
-            is_calibrated=self.calibration is not None and self.calibration.has_forks,
-            skips_steps=self._manner.step_cache is not None,
-            every=self.runner.config.guard_every,
+            is_calibrated=calibration is not None and calibration.has_forks,
+            skips_steps=self._step_cache is not None,
+            every=every,
         )
+        screened = screen_checks(left, seen=self.family.seen, every=every)
+        forks = latest_forks(left)
+        siblings = [
+            check
+            for check in self.siblings
+            if self.gone.isdisjoint(check.request_ids)
+            and any(forks[name] for name in check.parameters)
+        ]
+        return tuple(dict.fromkeys((*exact, *screened, *siblings)))
 
     def _collect(self, checks: Sequence[GuardCheck]) -> Iterator[GenerationFailure]:
         """Run on until the renders of these checks are held; a failure ends it as well."""
@@ -194,23 +189,31 @@ class _GuardedGroup:
                 return
             self.held.append(item)
 
-    def _render_exactly(self, checks: Sequence[GuardCheck]) -> Iterator[GenerationFailure]:
+    def _render_again(self, checks: Sequence[GuardCheck]) -> Iterator[GenerationFailure]:
+        """Render what checks compare with: each exactly, or the screened ones together."""
         by_id = {request.request_id: request for request in self.requests}
-        for request in [by_id[name] for check in checks for name in check.request_ids]:
-            if request.prompt in self.exact:
+        wanted: dict[bool, dict[str, GenerationRequest]] = {True: {}, False: {}}
+        for check in checks:
+            for request in (by_id[name] for name in check.request_ids):
+                wanted[check.is_exact].setdefault(request.prompt, request)
+        exact = [[exactly(each)] for key, each in wanted[True].items() if key not in self.exact]
+        own = [unshared(each) for key, each in wanted[False].items() if key not in self.own]
+        for requests, kept in (*((each, self.exact) for each in exact), (own, self.own)):
+            if not requests:
                 continue
-            for item in self.runner.start([exactly(request)], self.watch, manner=self._manner):
+            for item in self.runner.start(requests, self.watch, manner=self._manner):
                 if isinstance(item, GenerationFailure):
                     self.gone.add(item.request_id)
                     yield item
                     return
-                self.exact[request.prompt] = item
+                kept[item.requests[0].prompt] = item
 
     def _is_kept(self, check: GuardCheck) -> bool:
-        """Compare the renders of a check with their exact ones, and note what came of it."""
+        """Compare the renders of a check with the others of them, and note what came of it."""
         by_id = {r.request_id: leaf for leaf in self.held for r in leaf.requests}
+        others = self.exact if check.is_exact else self.own
         pairs = [
-            (leaf, self.exact[leaf.requests[0].prompt])
+            (leaf, others[leaf.requests[0].prompt])
             for leaf in (by_id[name] for name in check.request_ids)
         ]
         distances = compare(pairs)
@@ -219,57 +222,102 @@ class _GuardedGroup:
         promise = PROMISES[self.requests[0].settings.profile]
         return all(promise.is_kept(distance) for distance in distances)
 
-    def _narrow(self, broken: Sequence[GuardCheck]) -> None:
-        """Give the run up, and halve the forks of what the broken checks were about."""
+    def _mend(self, broken: Sequence[GuardCheck]) -> bool:
+        """Narrow the family or check on; False where nothing is left to do before handing out."""
+        exact_ones = [check for check in broken if check.is_exact]
+        if exact_ones:
+            names = [name for check in exact_ones for name in check.parameters]
+            self._begin_anew(names, skips_steps=False)
+            return True
+        new = [check for check in broken if check.request_id not in self.failed]
+        for check in new:
+            self.failed.add(check.request_id)
+            self.family.failures.update(check.parameters)
+        suspects = {name for check in broken for name in check.parameters} & self.family.suspects
+        if suspects:
+            self._begin_anew(suspects, skips_steps=True)
+            return True
+        known = self._checks()
+        left = [request for request in self.requests if request.request_id not in self.gone]
+        for check in new:
+            self.siblings |= dict.fromkeys(sibling_checks(check, left))
+        return self._checks() != known
+
+    def _begin_anew(self, names: Iterable[str], *, skips_steps: bool) -> None:
+        """Give the run up for one with earlier forks of these parameters."""
         self.leaves.close()  # type: ignore[attr-defined]  # a generator
         self.spent_units += self.run.work_units
         self.given_up |= {r.request_id for leaf in self.held for r in leaf.requests}
         self.held.clear()
-        forks: dict[str, int] = {}
-        for slot in (slot for request in self.requests for slot in request.slots):
-            forks[slot.name] = max(slot.fork_step or 0, forks.get(slot.name, 0))
-        names = {name for check in broken for name in check.parameters if forks[name]}
-        # Where those do not share any step, it can only be the others.
-        halved = {name: step // 2 for name, step in forks.items() if name in names or not names}
-        self.narrowing = Narrowing(calibration=self.calibration, latest_forks=forks | halved)
+        self.failed.clear()
+        if not skips_steps:
+            self.spent_units += sum(leaf.result.work_units for leaf in self.own.values())
+            self.own.clear()
+        self.family.narrow(self.requests, names, skips_steps=skips_steps)
+        self._begin()
 
     def _hand_out(self, leaf: Leaf) -> Iterator[Outcome]:
-        """A leaf's results; of a guarded one the exact frames, with all that the guard took."""
-        result = leaf.result
-        exact = self.exact.get(leaf.requests[0].prompt)
-        if exact is not None:
-            guard_units = exact.result.work_units + self.spent_units
-            self.spent_units = 0.0
-            result = replace(
-                exact.result,
-                request_id=result.request_id,
-                seconds=_sum(result.seconds, exact.result.seconds),
-                forwards_computed=result.forwards_computed + exact.result.forwards_computed,
-                work_units=result.work_units + guard_units,
-                guard_units=guard_units,
-            )
-        skips_steps = self._manner.step_cache is not None
-        is_narrowed = self.narrowing is not None
-        if exact or is_narrowed or is_approximate(self.requests, skips_steps=skips_steps):
+        """A leaf's results, with all that the guard took.
+
+        An exactly checked one has the exact frames, one that failed its screening those of its
+        own way.
+        """
+        result, prompt = leaf.result, leaf.requests[0].prompt
+        exact, own = self.exact.get(prompt), self.own.get(prompt)
+        others = [other.result for other in (exact, own) if other is not None]
+        if others:
+            shown = result
+            if exact is not None:
+                shown = exact.result
+            elif own is not None and self._has_failed(leaf):
+                shown = own.result
+            result = self._charged(leaf.result, others, shown=shown)
+        is_narrowed = self.family.narrowing is not None
+        skips_steps = self._step_cache is not None
+        if others or is_narrowed or is_approximate(self.requests, skips_steps=skips_steps):
             guard = self._facts(leaf)
             result = replace(result, provenance=result.provenance | {"guard": guard})
         yield from replace(leaf, result=result).outcomes(self.watch)
 
+    def _charged(
+        self,
+        result: GenerationResult,
+        others: Sequence[GenerationResult],
+        *,
+        shown: GenerationResult,
+    ) -> GenerationResult:
+        """The result that is shown, with what it took and what the guard took besides."""
+        guard_units = sum(other.work_units for other in others) + self.spent_units
+        self.spent_units = 0.0
+        return replace(
+            shown,
+            request_id=result.request_id,
+            seconds=_sum([result.seconds, *(other.seconds for other in others)]),
+            forwards_computed=sum(each.forwards_computed for each in (result, *others)),
+            work_units=result.work_units + guard_units,
+            guard_units=guard_units,
+        )
+
+    def _has_failed(self, leaf: Leaf) -> bool:
+        return not self.failed.isdisjoint(request.request_id for request in leaf.requests)
+
     def _facts(self, leaf: Leaf) -> dict[str, Any]:
-        decision = "kept"
-        if self.narrowing is not None:
+        narrowing = self.family.narrowing
+        decision = "replaced" if self._has_failed(leaf) else "kept"
+        if narrowing is not None and decision == "kept":
             is_second = any(r.request_id in self.given_up for r in leaf.requests)
             decision = "re-rendered" if is_second else "narrowed"
         facts: dict[str, Any] = {"decision": decision}
-        if self.narrowing is not None:
-            facts["latest_forks"] = dict(self.narrowing.latest_forks)
-        record = self.records.get(leaf.requests[0].prompt)
-        return {"sampled": record is not None} | (record or {}) | facts
+        if narrowing is not None:
+            facts["latest_forks"] = dict(narrowing.latest_forks)
+        prompt = leaf.requests[0].prompt
+        seen = {"sampled": prompt in self.exact, "screened": prompt in self.own}
+        return seen | self.records.get(prompt, {}) | facts
 
 
-def _sum(left: StageSeconds, right: StageSeconds) -> StageSeconds:
+def _sum(seconds: Sequence[StageSeconds]) -> StageSeconds:
     return StageSeconds(
-        text=left.text + right.text,
-        denoise=left.denoise + right.denoise,
-        decode=left.decode + right.decode,
+        text=sum(each.text for each in seconds),
+        denoise=sum(each.denoise for each in seconds),
+        decode=sum(each.decode for each in seconds),
     )

@@ -1,30 +1,43 @@
-"""Which variants of a group are rendered exactly as well, to check the others by; no torch."""
+"""Which variants of a group the guard renders again, to check the others by; no torch.
+
+A check by exact renders sees all that a profile saves, and is dear. A screening compares a variant
+with its own way, which shares nothing and is as quick as any other render: it sees what sharing
+did, so it can look at every parameter that shares steps.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.profiles import GUARD_EVERY, PROMISES
 from engine.types import GenerationRequest, QualityProfile
 
+# One in so many renders of a group is screened at most, beyond one of each parameter.
+SCREEN_EVERY = 16
+# Siblings of a failed variant that are screened at most.
+MAX_SIBLINGS = 16
+# A parameter's name and one of its values.
+SeenValue = tuple[str, str]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GuardCheck:
-    """A variant to render exactly, and a control beside it where its promise is about changes.
+    """A variant to render again, and a control beside it where its promise is about changes.
 
     `parameters` are the slots whose values differ between the two; without a control, all that
-    share steps.
+    share steps. They are rendered exactly, or for a screening each in its own way.
     """
 
     request_id: str
     control_id: str | None
     parameters: tuple[str, ...]
+    is_exact: bool = True
 
     @property
     def request_ids(self) -> tuple[str, ...]:
-        """All that are rendered exactly."""
+        """All that are rendered again."""
         return (self.request_id,) if self.control_id is None else (self.request_id, self.control_id)
 
 
@@ -70,6 +83,101 @@ def guard_checks(
     )
 
 
+def screen_checks(
+    requests: Sequence[GenerationRequest],
+    *,
+    seen: Collection[SeenValue] = (),
+    every: int = GUARD_EVERY,
+) -> tuple[GuardCheck, ...]:
+    """Choose what is screened of a group: each parameter that shares steps, once in a family.
+
+    Beyond that, values that no check has `seen`, as many as SCREEN_EVERY allows; those that share
+    most steps come first, for they may have gone farthest astray. All are compared with one
+    control, the nearest siblings to it in place of others with the same value.
+    """
+    forks = latest_forks(requests)
+    values = {
+        (slot.name, slot.value) for each in requests for slot in each.slots if forks[slot.name]
+    }
+    if requests[0].settings.profile is QualityProfile.EXACT:
+        return ()
+    if not every or not values.difference(seen):
+        return ()
+    renders = sorted(_different_renders(requests), key=_rank)
+    control = renders[0]
+    nearest: dict[SeenValue, tuple[GenerationRequest, tuple[str, ...]]] = {}
+    for request in renders[1:]:
+        differing = tuple(_differing(request, control))
+        own = request.slot_values()
+        for key in ((name, own[name]) for name in differing if forks[name]):
+            if key not in nearest or len(differing) < len(nearest[key][1]):
+                nearest[key] = request, differing
+    fresh = sorted((key for key in nearest if key not in seen), key=lambda key: -forks[key[0]])
+    known = {name for name, _ in seen}
+    firsts: dict[str, SeenValue] = {}
+    for key in fresh:
+        if key[0] not in known:
+            firsts.setdefault(key[0], key)
+    chosen = dict.fromkeys((*firsts.values(), *fresh))
+    budget = max(len(firsts), len(renders) // SCREEN_EVERY)
+    found = [nearest[key] for key in list(chosen)[:budget]]
+    return tuple(
+        dict.fromkeys(_screening(request, control, differing) for request, differing in found)
+    )
+
+
+def sibling_checks(
+    check: GuardCheck, requests: Sequence[GenerationRequest]
+) -> tuple[GuardCheck, ...]:
+    """Screenings of what may have failed like a screened variant.
+
+    Those with the same values first, then one of each other value that shared the same edge; none
+    that was part of the failed check.
+    """
+    renders = _different_renders(requests)
+    by_id = {request.request_id: request for request in requests}
+    failed = by_id[check.request_id]
+    asked = failed.slot_values()
+    known = [
+        tuple(by_id[name].slot_values()[each] for each in check.parameters)
+        for name in check.request_ids
+    ]
+    alike: list[GenerationRequest] = []
+    others: dict[tuple[str, ...], GenerationRequest] = {}
+    for request in renders:
+        own = request.slot_values()
+        if request.prompt == failed.prompt:
+            continue
+        if any(own.get(name) == asked[name] for name in check.parameters):
+            alike.append(request)
+        else:
+            others.setdefault(tuple(own[name] for name in check.parameters), request)
+    suspects = [*alike, *(each for values, each in others.items() if values not in known)]
+    compared = [request for request in renders if request.prompt != failed.prompt]
+    return tuple(
+        _nearest_screening(request, compared, check.parameters)
+        for request in suspects[:MAX_SIBLINGS]
+    )
+
+
+def values_of(
+    checks: Collection[GuardCheck], requests: Sequence[GenerationRequest]
+) -> Iterator[SeenValue]:
+    """The values that checks have looked at."""
+    by_id = {request.request_id: request.slot_values() for request in requests}
+    for check in checks:
+        for name in check.parameters:
+            yield from ((name, by_id[each][name]) for each in check.request_ids)
+
+
+def latest_forks(requests: Sequence[GenerationRequest]) -> dict[str, int]:
+    """The latest fork step of each slot, by name."""
+    forks: dict[str, int] = {}
+    for slot in (slot for request in requests for slot in request.slots):
+        forks[slot.name] = max(slot.fork_step or 0, forks.get(slot.name, 0))
+    return forks
+
+
 def is_approximate(requests: Sequence[GenerationRequest], *, skips_steps: bool) -> bool:
     """Whether a group is rendered in another way than exactly."""
     if requests[0].settings.profile is QualityProfile.EXACT:
@@ -107,6 +215,31 @@ def _pair(renders: Sequence[GenerationRequest], place: int, choice: int) -> Guar
         control_id=control_id,
         parameters=differences[control_id],
     )
+
+
+def _screening(
+    request: GenerationRequest, control: GenerationRequest, differing: tuple[str, ...]
+) -> GuardCheck:
+    needs_control = PROMISES[request.settings.profile].needs_control
+    return GuardCheck(
+        request_id=request.request_id,
+        control_id=control.request_id if needs_control else None,
+        parameters=differing,
+        is_exact=False,
+    )
+
+
+def _nearest_screening(
+    request: GenerationRequest, renders: Sequence[GenerationRequest], names: Sequence[str]
+) -> GuardCheck:
+    """A screening beside the sibling that differs least, in one of these parameters at least."""
+    differences = [(each, tuple(_differing(request, each))) for each in renders]
+    control, differing = min(
+        ((each, names_of) for each, names_of in differences if not set(names).isdisjoint(names_of)),
+        key=lambda item: len(item[1]),
+        default=(request, ()),
+    )
+    return _screening(request, control, differing)
 
 
 def _alone(request: GenerationRequest) -> GuardCheck:

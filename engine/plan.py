@@ -15,7 +15,7 @@ from types import MappingProxyType
 from engine.calibration import Calibration as Calibration
 from engine.errors import InvalidRequest
 from engine.forks import settle_forks
-from engine.guarded import guarded_ids
+from engine.guarded import SeenValue, guarded_ids, screen_checks, values_of
 from engine.registry import get_model
 from engine.skipping import edge_forwards
 from engine.terms import FamilyTerms, known_terms
@@ -30,7 +30,8 @@ _KEY_LENGTH = 32
 class PlannedRequest:
     """One request's place and price: `work_units` alone, `shared_units` as this plan renders it.
 
-    `guard_units` come on top where the guard renders it exactly as well (`guarded_ids`).
+    `guard_units` come on top where the guard renders it exactly as well (`guarded_ids`), or in its
+    own way (`screen_checks`), as if one worker took all groups of a family.
     `fork_steps` by slot name is the request's way through the tree. A request that carries it
     (`engine.forks.with_fork_steps`) is planned the same again, whatever is left of its group.
     """
@@ -147,8 +148,10 @@ def plan(
         settings = family[0].settings
         terms = terms_of(settings) if terms_of else known_terms(settings, calibration=calibration)
         settled = settle_forks(family, fork_steps=terms.fork_steps, varying=varying)
+        seen: set[SeenValue] = set()
         groups += (
-            _group(key, each, tree, terms=terms) for each, tree in cut(settled, max_group=max_group)
+            _group(key, each, tree, terms=terms, seen=seen)
+            for each, tree in cut(settled, max_group=max_group)
         )
         for name, price in _value_prices(family[0], terms):
             prices[name] = max(price, prices.get(name, 0.0))
@@ -199,8 +202,14 @@ def estimate_seconds(units: float, *, calibration: Calibration) -> float:
 
 
 def _group(
-    key: str, requests: Sequence[GenerationRequest], tree: DenoisingTree, *, terms: FamilyTerms
+    key: str,
+    requests: Sequence[GenerationRequest],
+    tree: DenoisingTree,
+    *,
+    terms: FamilyTerms,
+    seen: set[SeenValue],
 ) -> PlanGroup:
+    """One group with its prices; values that its screenings look at are added to `seen`."""
     settings = requests[0].settings
     shares = _shares(tree, settings, terms)
     work_units = clip_units(settings)
@@ -209,6 +218,10 @@ def _group(
         is_calibrated=terms.is_calibrated,
         skips_steps=terms.step_cache is not None,
     )
+    screens = screen_checks(requests, seen=seen)
+    seen.update(values_of(screens, requests))
+    screened = {name for check in screens for name in check.request_ids}
+    own_way = _own_way_units(settings, terms)
     members = tuple(
         PlannedRequest(
             request_id=request.request_id,
@@ -217,13 +230,20 @@ def _group(
             # An id given twice pays once: the second asks for the same render.
             shared_units=shares.pop(request.request_id, 0.0),
             fork_steps={slot.name: slot.fork_step for slot in request.slots if slot.fork_step},
-            guard_units=work_units if request.request_id in guarded else 0.0,
+            guard_units=work_units * (request.request_id in guarded)
+            + own_way * (request.request_id in screened),
         )
         for order, request in enumerate(requests)
     )
     # The members are part of the key, so what is left of a group and planned anew gets a new key.
     group_key = _digest((key, [member.request_id for member in members]))
     return PlanGroup(group_key=group_key, affinity_key=key, members=members)
+
+
+def _own_way_units(settings: RenderSettings, terms: FamilyTerms) -> float:
+    """Work units of a render that shares nothing and skips what it may."""
+    forwards = edge_forwards(settings, terms.step_cache, 0, settings.num_inference_steps)
+    return forwards * forward_units(settings) + decode_units(settings)
 
 
 def _shares(tree: DenoisingTree, settings: RenderSettings, terms: FamilyTerms) -> dict[str, float]:

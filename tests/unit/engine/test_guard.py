@@ -12,22 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.comparing import exactly
+from engine.comparing import exactly, unshared
 from engine.config import EngineConfig
+from engine.distances import psnr_db
 from engine.engine import Engine
-from engine.guarded import guard_checks
-from engine.plan import plan
-from engine.profiles import Promise
+from engine.guarded import guard_checks, screen_checks
+from engine.plan import calibrate, plan
+from engine.profiles import Distance, Promise
+from engine.registry import weights_fingerprint
+from engine.tree_runner import Leaf
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
     GenerationResult,
     Progress,
     QualityProfile,
+    StageSeconds,
     StepCacheMethod,
     StepCachePolicy,
 )
-from engine.units import clip_units
+from engine.units import clip_units, forward_units
 from tests.unit.engine.families import forked, variant
 
 STEPS = 6
@@ -105,7 +109,7 @@ def test_sampled_variants_deliver_their_exact_renders_and_the_others_the_trees(
     unguarded = _render(make_engine(guard_every=0), requests)
     for name, result in results.items():
         guard = result.provenance["guard"]
-        assert (guard["sampled"], guard["decision"]) == (name in sampled, "kept")
+        assert (guard.get("reference") == "exact", guard["decision"]) == (name in sampled, "kept")
         expected = exact[name] if name in sampled else unguarded[name].frames
         np.testing.assert_array_equal(result.frames, expected)
         assert result.provenance["profile"] == "consistent"
@@ -120,14 +124,17 @@ def test_the_guards_work_is_what_was_planned_and_told_apart(
 ) -> None:
     promise(max_drift=1e9)
     requests = _family()
-    results = _render(make_engine(batch_size=1), requests)
+    results = _render(make_engine(batch_size=1, step_cache=None), requests)
     (group,) = plan(requests).groups
     for member in group.members:
         result = results[member.request_id]
         assert result.guard_units == pytest.approx(member.guard_units)
         assert result.work_units == pytest.approx(member.shared_units + member.guard_units)
+    # A control and a variant exactly; a control, a backdrop and a place in their own ways.
+    settings = requests[0].settings
+    own_way = clip_units(settings) - 2 * 2 * forward_units(settings)  # two of six steps skipped
     assert sum(r.guard_units for r in results.values()) == pytest.approx(
-        2 * clip_units(requests[0].settings)
+        2 * clip_units(settings) + 3 * own_way
     )
 
 
@@ -142,7 +149,8 @@ def test_a_broken_promise_narrows_the_group_until_it_is_kept(
         np.testing.assert_array_equal(result.frames, exact[name])
         assert result.provenance["rendered_as"] == "exact"
     assert _decisions(results)["kept"] == 0
-    assert {name for name, guard in _guards(results).items() if guard["sampled"]} == set(sampled)
+    guards = _guards(results)
+    assert {n for n, guard in guards.items() if guard.get("reference") == "exact"} == set(sampled)
     assert all(set(g["latest_forks"].values()) == {0} for g in _guards(results).values())
     # What was given up is the guard's work as well.
     spent = sum(result.guard_units for result in results.values())
@@ -154,9 +162,12 @@ def test_nothing_of_a_group_is_handed_out_before_its_check(
 ) -> None:
     promise(min_psnr_db=1e9)
     requests = _family(backdrops=("snow", "a beach", "a roof", "a lake"))
-    # The two sampled ones come first, and the others wait for what they show.
-    decisions = _decisions(_render(make_engine(batch_size=4), requests))
-    assert decisions == {"re-rendered": 2, "narrowed": 6}
+    # What is checked comes first, and the others wait for what it shows.
+    checks = (*guard_checks(requests, is_calibrated=False), *screen_checks(requests))
+    checked = {name for check in checks for name in check.request_ids}
+    decisions = _decisions(_render(make_engine(batch_size=1), requests))
+    assert decisions["kept"] == 0
+    assert len(checked) <= decisions["re-rendered"] < len(requests)
 
 
 def test_a_step_cache_is_dropped_where_it_breaks_the_promise(
@@ -234,10 +245,9 @@ def test_twins_of_a_sampled_variant_get_its_exact_frames_too(
     (original,) = [request for request in requests if request.request_id == name]
     results = _render(make_engine(), [*requests, replace(original, request_id="twin")])
     np.testing.assert_array_equal(results["twin"].frames, results[name].frames)
-    assert sorted((results["twin"].guard_units, results[name].guard_units)) == [
-        0,
-        pytest.approx(clip_units(original.settings)),
-    ]
+    units = sorted((results["twin"].guard_units, results[name].guard_units))
+    assert units[0] == 0
+    assert units[1] >= clip_units(original.settings)
 
 
 def test_exact_and_lonely_renders_have_no_guard(make_engine: Callable[..., Engine]) -> None:
@@ -246,6 +256,111 @@ def test_exact_and_lonely_renders_have_no_guard(make_engine: Callable[..., Engin
         for result in _render(engine, requests).values():
             assert "guard" not in result.provenance
             assert result.guard_units == 0
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Screened variants that hold one of these words fail beside controls that do not.
+
+    What is returned fills with the screened prompts.
+    """
+
+    def set_broken(*words: str) -> list[str]:
+        compared: list[str] = []
+
+        def compare(pairs: Sequence[tuple[Leaf, Leaf]]) -> list[Distance]:
+            prompts = [leaf.requests[0].prompt for leaf, _ in pairs]
+            is_screening = pairs[0][1].requests[0].settings.profile is not QualityProfile.EXACT
+            compared.extend(prompts[:1] if is_screening else [])
+            fails = is_screening and any(
+                word in prompts[0] and word not in prompts[1] for word in words
+            )
+            return [Distance(psnr_db=40, ssim=1, projection=0 if fails else 1, drift=1)] * 2
+
+        monkeypatch.setattr("engine.guard.compare", compare)
+        return compared
+
+    return set_broken
+
+
+def test_a_single_failure_has_its_siblings_screened_and_is_replaced(
+    make_engine: Callable[..., Engine], broken: Callable[..., list[str]]
+) -> None:
+    requests = _family(("snow", "a beach", "a roof"), ("Paris", "Rio", "Oslo"))
+    failing = next(
+        check.request_id for check in screen_checks(requests) if "backdrop" in check.parameters
+    )
+    backdrop, _, place = failing.split("/")
+    compared = broken(f"{backdrop}, for runners, {place}")
+    engine = make_engine(batch_size=1)
+    results = _render(engine, requests)
+    alike = {r.prompt for r in requests if r.slot_values()["backdrop"] == backdrop}
+    assert alike <= set(compared)
+    own = _render(make_engine(guard_every=0, batch_size=1), [unshared(r) for r in requests])
+    exact = _sampled(requests)
+    for name, guard in _guards(results).items():
+        is_replaced = name == failing
+        assert guard["decision"] == ("replaced" if is_replaced else "kept")
+        if is_replaced and name not in exact:
+            assert guard["reference"] == "unshared"
+            np.testing.assert_array_equal(results[name].frames, own[name].frames)
+
+
+def test_a_value_that_fails_twice_narrows_its_parameter_for_the_family(
+    make_engine: Callable[..., Engine], broken: Callable[..., list[str]]
+) -> None:
+    requests = _family(("snow", "a beach", "a roof"), ("Paris", "Rio", "Oslo"))
+    broken("on a beach", "on snow", "on a roof")
+    engine = make_engine()
+    results = _render(engine, requests)
+    for guard in _guards(results).values():
+        assert guard["decision"] in ("re-rendered", "narrowed")
+        # The places kept theirs.
+        assert guard["latest_forks"] == {"backdrop": 0, "audience": 0, "place": 4}
+    later = _render(engine, _family(("a lake", "a street")))
+    assert _decisions(later) == {"narrowed": 4}
+    assert all(len(result.provenance["edges"]) <= 2 for result in later.values())
+
+
+def test_values_that_were_seen_are_not_screened_again(
+    make_engine: Callable[..., Engine], broken: Callable[..., list[str]], model_dir: Path
+) -> None:
+    compared = broken()
+    engine = make_engine(guard_every=1_000_000_000)
+    first = _render(engine, _family(("snow", "a beach")))
+    num_screened = len(compared)
+    assert num_screened == 2
+    assert sum(result.guard_units for result in first.values()) > 0
+    _render(engine, [replace(r, request_id=f"{r.request_id}/2") for r in _family()])
+    assert len(compared) == num_screened
+
+
+@pytest.mark.parametrize("profile", ["consistent", "faithful"])
+def test_an_absurd_fork_of_a_calibration_is_caught_and_rendered_again(profile: str) -> None:
+    """A calibrated family of a few variants has no exact check, so its screening must see it."""
+    requests = [
+        variant(backdrop, "runners", "paris", steps=8, profile=QualityProfile(profile))
+        for backdrop in ("a beach", "mountains", "snow")
+    ]
+    measured = calibrate(
+        requests[0].settings,
+        [StageSeconds(denoise=1.0)],
+        weights_fingerprint=weights_fingerprint("adloom-tiny"),
+        device_kind="cpu",
+        solver="Euler",
+    )
+    absurd = replace(measured, fork_steps={"backdrop": 7})
+    engine = Engine(EngineConfig(device="cpu"), calibration=absurd)
+    results = _render(engine, requests)
+    unguarded = _render(
+        Engine(EngineConfig(device="cpu", guard_every=0), calibration=absurd), requests
+    )
+    exact = _exact_frames(engine, requests)
+    for name, result in results.items():
+        guard = result.provenance["guard"]
+        assert guard["decision"] in ("re-rendered", "narrowed", "replaced")
+        assert guard.get("reference", "unshared") == "unshared"
+        assert psnr_db(result.frames, exact[name]) > psnr_db(unguarded[name].frames, exact[name])
 
 
 @pytest.mark.parametrize("profile", ["consistent", "faithful"])

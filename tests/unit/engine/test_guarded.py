@@ -8,11 +8,19 @@ from itertools import product
 
 import pytest
 
-from engine.guarded import guard_checks, guarded_ids
+from engine.guarded import (
+    SCREEN_EVERY,
+    GuardCheck,
+    guard_checks,
+    guarded_ids,
+    screen_checks,
+    sibling_checks,
+    values_of,
+)
 from engine.plan import plan
 from engine.terms import known_terms
 from engine.types import GenerationRequest, QualityProfile
-from engine.units import clip_units
+from engine.units import clip_units, decode_units, forward_units
 from tests.unit.engine.families import forked, variant
 
 
@@ -104,12 +112,81 @@ def test_the_guards_work_has_its_own_price() -> None:
     requests = _family()
     planned = plan(requests)
     guarded = set(guarded_ids(requests, is_calibrated=False))
-    clip = clip_units(requests[0].settings)
+    screened = {name for check in screen_checks(requests) for name in check.request_ids}
+    assert (len(guarded), len(screened)) == (2, 3)
+    # Of ten steps extrapolation computes the first two, then every third and the last.
+    settings = requests[0].settings
+    clip, own_way = clip_units(settings), 10 * forward_units(settings) + decode_units(settings)
     prices = {m.request_id: m.guard_units for group in planned.groups for m in group.members}
-    assert prices == {r.request_id: clip * (r.request_id in guarded) for r in requests}
-    assert planned.guard_units == pytest.approx(len(guarded) * clip)
+    assert prices == {
+        r.request_id: clip * (r.request_id in guarded) + own_way * (r.request_id in screened)
+        for r in requests
+    }
     # It is no part of what the tree takes.
     trusted = plan(
         requests, terms_of=lambda settings: replace(known_terms(settings), is_calibrated=True)
     )
-    assert (trusted.guard_units, trusted.shared_units) == (0, planned.shared_units)
+    assert trusted.guard_units == pytest.approx(3 * own_way)
+    assert trusted.shared_units == planned.shared_units
+    # What one group has shown is not looked at in the next ones.
+    groups = plan(_family(12), max_group=6, varying=("backdrop",)).groups
+    (first, second) = (
+        sum(0 < m.guard_units < clip or m.guard_units > clip for m in group.members)
+        for group in groups
+    )
+    assert (first, second) == (3, 0)
+
+
+def _screened(requests: Sequence[GenerationRequest], **seen: str) -> list[GuardCheck]:
+    return [*screen_checks(requests, seen=set(seen.items()))]
+
+
+def test_each_parameter_that_shares_steps_is_screened_once_the_latest_fork_first() -> None:
+    requests = [
+        forked(variant(f"backdrop {i}", audience, place), backdrop=5, place=2)
+        for i, audience, place in product(range(3), ("runners", "gamers"), ("Paris", "Rio"))
+    ]
+    checks = _screened(requests)
+    assert [check.parameters for check in checks] == [("backdrop",), ("place",)]
+    assert not any(check.is_exact for check in checks)
+    # One control for all of them, so each further parameter takes one more render.
+    assert len({check.control_id for check in checks}) == 1
+    assert _screened([forked(request) for request in requests]) == []
+    assert _screened(requests[:1]) == []
+    assert screen_checks(requests, every=0) == ()
+
+
+def test_a_promise_of_closeness_is_screened_without_a_control() -> None:
+    checks = _screened(_family(profile=QualityProfile.FAITHFUL))
+    assert [check.control_id for check in checks] == [None, None]
+
+
+def test_values_that_no_check_has_seen_are_screened_within_a_budget() -> None:
+    requests = _family(4 * SCREEN_EVERY)
+    seen = set(values_of(screen_checks(requests), requests))
+    assert {name for name, _ in seen} == {"backdrop", "place"}
+    again = screen_checks(requests, seen=seen)
+    assert len(again) == 4
+    fresh = {value for name, value in values_of(again, requests)} - {value for _, value in seen}
+    assert len(fresh) == 4
+    everything = {(s.name, s.value) for request in requests for s in request.slots}
+    assert screen_checks(requests, seen=everything) == ()
+
+
+def test_siblings_of_a_failure_have_its_value_or_shared_its_edge() -> None:
+    requests = [
+        forked(variant(f"backdrop {i}", audience, place), backdrop=2)
+        for i, audience, place in product(range(4), ("runners", "gamers"), ("Paris", "Rio"))
+    ]
+    (check,) = screen_checks(requests)
+    assert check.control_id is not None
+    siblings = sibling_checks(check, requests)
+    values = {name: r.slot_values()["backdrop"] for r in requests for name in [r.request_id]}
+    asked, known = values[check.request_id], values[check.control_id]
+    found = [values[each.request_id] for each in siblings]
+    assert found[:3] == [asked] * 3
+    assert sorted(found[3:]) == sorted({*values.values()} - {asked, known})
+    for each in siblings:
+        assert each.control_id not in (None, check.request_id)
+        assert each.parameters == ("backdrop",)
+        assert not each.is_exact
