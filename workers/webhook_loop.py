@@ -14,10 +14,17 @@ from sqlalchemy.orm import Session
 from app.config import Config
 from app.db import Database
 from app.errors import InvalidInput
-from app.services import outbox, outbox_batches, outbox_variants, webhook_delivery
+from app.services import (
+    outbox,
+    outbox_batches,
+    outbox_variants,
+    webhook_claiming,
+    webhook_delivery,
+)
 from app.services.safe_http import RequestError, SafeClient
 from app.services.safe_http_addresses import check_url
-from app.services.webhook_delivery import AttemptEnd, DueDelivery
+from app.services.webhook_claiming import DueDelivery
+from app.services.webhook_delivery import AttemptEnd
 from app.services.webhook_signing import signed_headers
 from workers.loop import DATABASE_AWAY, Loop
 from workers.transactions import commit_patiently
@@ -104,7 +111,7 @@ class WebhookLoop(Loop):
         if slots <= 0 or self.is_stopping:
             return False
         with self._database.system_scope() as session:
-            claimed = webhook_delivery.claim(
+            claimed = webhook_claiming.claim(
                 session,
                 now=self._clock(session),
                 slots=slots,

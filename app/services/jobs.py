@@ -6,7 +6,6 @@ A move takes the counters of the batch and the attempt of the job with it, in on
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
@@ -14,18 +13,10 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    CTE,
-    BigInteger,
     ColumnElement,
-    Insert,
-    String,
-    Update,
-    cast,
     func,
     insert,
-    literal,
     select,
-    union_all,
     update,
 )
 from sqlalchemy.orm import Session
@@ -35,8 +26,6 @@ from app.models import (
     FINAL_STATES,
     LIVE_STATES,
     TRANSITIONS,
-    Attempt,
-    BatchDelta,
     JobPurpose,
     JobState,
     RenderJob,
@@ -44,6 +33,13 @@ from app.models import (
 )
 from app.models.base import new_id
 from app.services.copying import copy_rows
+from app.services.job_records import (
+    Outcome,
+    close_attempts,
+    count_moves,
+    count_new,
+    open_attempts,
+)
 from app.services.outbox_variants import TOLD_STATES, note_ends, note_reused
 
 PREVIEW_PRIORITY = 0
@@ -100,15 +96,6 @@ class MovedJob:
     was: JobState
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a try ended: why it gave nothing, or what it costs the batch."""
-
-    error_code: str | None = None
-    error_message: str | None = None
-    cost_micros: int = 0
-
-
 _NEW_COLUMNS = tuple(item.name for item in fields(NewJob))
 _new_row = attrgetter(*_NEW_COLUMNS)
 _FORK_STEPS_AT = _NEW_COLUMNS.index("fork_steps")
@@ -133,7 +120,7 @@ def insert_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
             for job in jobs
         ]
         session.execute(insert(RenderJob), rows)
-        _count_new(session, jobs)
+        count_new(session, jobs)
 
 
 def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
@@ -155,7 +142,7 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
             if job.artifact_id
         ),
     )
-    _count_new(session, jobs)
+    count_new(session, jobs)
     note_reused(session, [job.id for job in jobs if job.artifact_id])
 
 
@@ -193,11 +180,11 @@ def transition(
         .returning(*MOVED_COLUMNS, chosen.c.was)
         .cte("moved")
     )
-    recorded = [_count_moves(moved, to, outcome).cte("counted")]
+    recorded = [count_moves(moved, to, outcome).cte("counted")]
     if to is JobState.RUNNING:
-        recorded.append(_open_attempts(moved).cte("opened"))
+        recorded.append(open_attempts(moved).cte("opened"))
     elif JobState.RUNNING in sources:
-        recorded.append(_close_attempts(moved, to, outcome).cte("closed"))
+        recorded.append(close_attempts(moved, to, outcome).cte("closed"))
     if to in TOLD_STATES:
         recorded.append(note_ends(moved).cte("told"))
     rows = session.execute(select(moved).add_cte(*recorded))
@@ -244,72 +231,6 @@ def _values_on_entry(to: JobState, outcome: Outcome) -> dict[str, Any]:
         lease = ("lease_token", "lease_worker", "lease_expires_at", "deadline_at")
         values |= dict.fromkeys(lease)
     return values
-
-
-def _count_new(session: Session, jobs: Sequence[NewJob]) -> None:
-    if jobs:
-        counts = Counter((job.batch_id, job.purpose, job.state) for job in jobs)
-        workspaces = {job.batch_id: job.workspace_id for job in jobs}
-        session.execute(
-            insert(BatchDelta),
-            [_delta(workspaces[key[0]], key, number) for key, number in counts.items()],
-        )
-
-
-def _count_moves(moved: CTE, to: JobState, outcome: Outcome) -> Insert:
-    """One change per batch, purpose and state: fewer of the old, more of the new."""
-    key = (moved.c.workspace_id, moved.c.batch_id, cast(moved.c.purpose, String))
-    left = select(*key, cast(moved.c.was, String), -func.count(), literal(0, BigInteger))
-    entered = select(
-        *key, literal(to.value), func.count(), literal(outcome.cost_micros, BigInteger)
-    )
-    changes = union_all(left.group_by(*key, moved.c.was), entered.group_by(*key))
-    columns = ("workspace_id", "batch_id", "purpose", "state", "count", "cost_micros")
-    return insert(BatchDelta).from_select(columns, changes)
-
-
-def _open_attempts(moved: CTE) -> Insert:
-    columns = ("id", "workspace_id", "job_id", "lease_token", "worker", "number")
-    attempts = select(
-        func.gen_random_uuid(),
-        moved.c.workspace_id,
-        moved.c.id,
-        moved.c.lease_token,
-        moved.c.lease_worker,
-        moved.c.start_count,
-    )
-    return insert(Attempt).from_select(columns, attempts)
-
-
-def _close_attempts(moved: CTE, to: JobState, outcome: Outcome) -> Update:
-    return (
-        update(Attempt)
-        .where(
-            Attempt.job_id == moved.c.id,
-            moved.c.was == JobState.RUNNING,
-            Attempt.outcome.is_(None),
-        )
-        .values(
-            outcome=to.value,
-            finished_at=func.now(),
-            error_code=outcome.error_code,
-            error_message=outcome.error_message,
-        )
-    )
-
-
-def _delta(
-    workspace_id: UUID, key: tuple[UUID, JobPurpose, JobState], count: int
-) -> dict[str, Any]:
-    batch_id, purpose, state = key
-    return {
-        "workspace_id": workspace_id,
-        "batch_id": batch_id,
-        "purpose": purpose.value,
-        "state": state.value,
-        "count": count,
-        "cost_micros": 0,
-    }
 
 
 def _free_usage(job: MovedJob) -> dict[str, Any]:

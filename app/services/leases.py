@@ -31,7 +31,8 @@ from app.services import jobs
 from app.services.claimed import ClaimedGroup, ClaimedJob, effective_key
 from app.services.claiming import LEASE_S, claim
 from app.services.completion import complete_if_done
-from app.services.jobs import MovedJob, Outcome
+from app.services.job_records import Outcome
+from app.services.jobs import MovedJob
 from app.services.rescuing import is_last_start, rescue_dead, rescue_expired
 
 __all__ = [

@@ -23,7 +23,8 @@ from sqlalchemy.orm import Session
 from app.models import JobState, RenderJob, WorkerProgress
 from app.services import in_flight, jobs
 from app.services.completion import complete_if_done
-from app.services.jobs import MovedJob, Outcome
+from app.services.job_records import Outcome
+from app.services.jobs import MovedJob
 from app.services.worker_identity import WorkerIdentity, this_machine
 
 WORKER_LOST = Outcome("worker_lost", "The worker stopped answering while it rendered this.")

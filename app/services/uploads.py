@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 from uuid import UUID
@@ -16,12 +14,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
-from app.errors import Conflict, InvalidInput, LimitExceeded
+from app.errors import Conflict, InvalidInput
 from app.models import Batch, Campaign, Upload
 from app.services.campaigns import CampaignDetails, get_campaign
-from app.services.prompts import optional_names
 from app.services.scoping import get_in_workspace
-from app.services.table_changes import TableChanges, Version, compare
 from app.services.table_checks import check_values
 from app.services.table_columns import (
     check_columns,
@@ -30,12 +26,11 @@ from app.services.table_columns import (
     suggest_column,
     suggest_columns,
 )
-from app.services.table_files import TableFiles, UploadRow, read_mended
-from app.services.table_pass import Needs, TablePass, check_table
+from app.services.table_pass import check_table
+from app.services.upload_receiving import Incoming, Reading, copy_limited, is_zip
 from app.services.upload_rows import (
     export_mended,
     export_repairs,
-    find_earlier,
     find_remembered_columns,
     list_questions,
     list_repairs,
@@ -67,94 +62,11 @@ __all__ = [
     "suggest_columns",
 ]
 
-MAX_BYTES: Final = 32 * 2**20
 MAX_FILENAME_LENGTH: Final = 255
 _MEDIA_TYPES: Final = {
     "csv": "text/csv",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How far the check of a table is; `expected` is about how many rows there will be."""
-
-    rows: int
-    expected: int | None
-
-
-class Incoming:
-    """A table on its way in: `check` reads it, `keep` stores it; nothing is kept before."""
-
-    def __init__(
-        self,
-        folder: Path,
-        details: CampaignDetails,
-        *,
-        remembered: Mapping[str, str],
-        answers: Mapping[str, str],
-    ) -> None:
-        self.path = folder / "table"
-        self._files = TableFiles(folder)
-        self._answers = answers
-        self._needs = Needs(
-            names=[item.name for item in details.parameters],
-            typed={item.name for item in details.parameters if item.values},
-            optional=optional_names(details.template.text, details.template.negative_text),
-            remembered=remembered,
-        )
-
-    def check(self) -> Iterator[Reading]:
-        """Read every row, telling now and then how far it is; TableError holds every finding."""
-        expected = None if _is_zip(self.path) else _count_lines(self.path)
-        with self._files, self.path.open("rb") as file:
-            reading = TablePass(file, self._needs, answers=self._answers, files=self._files)
-            for rows in reading.steps():
-                yield Reading(rows=rows, expected=expected)
-        self._checked = reading.result
-
-    def keep(self, session: Session, storage: Storage, upload: Upload) -> None:
-        """Store what was read and write it down on the upload's row."""
-        checked = self._checked
-        if checked is None:
-            raise ValueError("check() has to be read to its end first")
-        upload.answers = dict(self._answers)
-        upload.questions = [question.to_dict() for question in checked.questions]
-        upload.row_count = checked.row_count
-        upload.header = list(checked.header)
-        upload.dialect = dict(checked.reading)
-        upload.findings = [finding.to_dict() for finding in checked.findings]
-        upload.repair_count = checked.repair_count
-        upload.is_open = checked.is_open
-        if not checked.is_open:
-            upload.table_key = self._put(storage, upload, self._files.table)
-            upload.repairs_key = None
-            if checked.repair_count:
-                upload.repairs_key = self._put(storage, upload, self._files.repairs)
-            changes = self._compare(session, storage, upload)
-            upload.changes = changes.to_dict() if changes else None
-        session.add(upload)
-        session.flush()
-
-    def _put(self, storage: Storage, upload: Upload, path: Path) -> str:
-        key = f"uploads/{upload.workspace_id}/{_hash_file(path)}.rows.csv"
-        storage.put_file(key, path, media_type="text/csv")
-        return key
-
-    def _compare(self, session: Session, storage: Storage, upload: Upload) -> TableChanges | None:
-        earlier = find_earlier(session, upload)
-        if earlier is None or earlier.sha256 == upload.sha256:
-            return None
-
-        def read_new() -> Iterator[UploadRow]:
-            with self._files.table.open("rb") as file:
-                yield from read_mended(file, upload.header)
-
-        return compare(
-            Version(header=earlier.header, read=lambda: read_rows(storage, earlier)),
-            Version(header=upload.header, read=read_new),
-            filename=earlier.filename,
-        )
 
 
 def create_upload(
@@ -190,9 +102,9 @@ def receive(
     require(actor, Action.EDIT)
     details = get_campaign(session, actor, campaign_id)
     with _incoming(session, details) as incoming:
-        sha256, size_bytes = _copy_limited(stream, incoming.path)
+        sha256, size_bytes = copy_limited(stream, incoming.path)
         yield from incoming.check()
-        kind = "xlsx" if _is_zip(incoming.path) else "csv"
+        kind = "xlsx" if is_zip(incoming.path) else "csv"
         upload = Upload(
             workspace_id=actor.workspace_id,
             campaign_id=campaign_id,
@@ -282,38 +194,6 @@ def _known_answers(upload: Upload, answers: Mapping[str, str]) -> dict[str, str]
         if answer not in choices.get(question_id, ()):
             raise InvalidInput("Choose one of the answers that are offered.", field=question_id)
     return dict(answers)
-
-
-def _copy_limited(stream: IO[bytes], path: Path) -> tuple[str, int]:
-    """Copy at most MAX_BYTES to `path`; gives the content's SHA-256 and its size."""
-    digest, size_bytes = hashlib.sha256(), 0
-    with path.open("wb") as file:
-        while chunk := stream.read(2**20):
-            size_bytes += len(chunk)
-            if size_bytes > MAX_BYTES:
-                raise LimitExceeded(
-                    f"The file is larger than {MAX_BYTES // 2**20} MB; split it, or drop columns"
-                    " that the videos do not need.",
-                    field="file",
-                )
-            digest.update(chunk)
-            file.write(chunk)
-    return digest.hexdigest(), size_bytes
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
 
 
 def _clean_filename(filename: str) -> str:

@@ -15,7 +15,7 @@ from app.db import Database
 from app.errors import Forbidden, InvalidInput, LimitExceeded, NotFound, StorageFull
 from app.models import Upload
 from app.paths import ROOT
-from app.services import campaigns, table_samples, uploads
+from app.services import campaigns, table_samples, upload_receiving, uploads
 from app.services.table_findings import TableError
 from app.services.tables import open_table
 from app.storage import LocalStorage, Storage
@@ -240,7 +240,7 @@ def test_other_columns_are_kept_and_never_an_error(uploading: Uploading) -> None
 def test_a_file_over_the_limit_is_refused(
     uploading: Uploading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "MAX_BYTES", 100)
+    monkeypatch.setattr(upload_receiving, "MAX_BYTES", 100)
     with pytest.raises(LimitExceeded, match="split it"):
         uploading.bytes(HEADER + b"1,Paris,runners,beach\n" * 10)
     assert list(uploading.storage.iter_keys()) == []
@@ -319,7 +319,9 @@ def test_rows_are_read_from_a_store_that_cannot_wind_back(
     assert upload.table_key is not None
     with uploading.storage.open(upload.table_key) as stored:
         content = stored.read()
-    monkeypatch.setattr(uploading.storage, "open", lambda key: _Unseekable(content))
+    monkeypatch.setattr(
+        uploading.storage, "open", lambda key, *, offset=0: _Unseekable(content[offset:])
+    )
     rows = list(uploads.read_rows(uploading.storage, upload))
     assert [row.cells["geography"] for row in rows] == ["Paris", "Rome"]
 

@@ -27,7 +27,7 @@ from app.models import (
     WebhookEventType,
 )
 from app.services import outbox, webhooks, webhooks_log
-from app.services.webhook_delivery import MAX_IN_FLIGHT
+from app.services.webhook_claiming import MAX_IN_FLIGHT
 from app.services.webhook_delivery_schedule import MAX_ATTEMPTS, RETRY_DELAYS_S
 from tests.integration.webhook_tools import LOOPBACK, Desk
 from tests.webhook_receiver import Received, Receiver, Reply

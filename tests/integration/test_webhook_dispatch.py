@@ -15,8 +15,9 @@ from app.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
-from app.services import outbox, webhook_delivery
-from app.services.webhook_delivery import MAX_IN_FLIGHT, AttemptEnd
+from app.services import outbox, webhook_claiming, webhook_delivery
+from app.services.webhook_claiming import MAX_IN_FLIGHT
+from app.services.webhook_delivery import AttemptEnd
 from tests.integration.webhook_tools import LOOPBACK, Desk
 from tests.webhook_receiver import Received, Receiver, Reply
 from tests.worker_processes import wait_until
@@ -69,9 +70,9 @@ def test_a_claimed_delivery_belongs_to_one_dispatcher_until_its_lease_ends(
     with desk.database.system_scope() as session:
         outbox.fan_out(session, now=desk.clock())
 
-    def claim() -> list[webhook_delivery.DueDelivery]:
+    def claim() -> list[webhook_claiming.DueDelivery]:
         with desk.database.system_scope() as session:
-            return webhook_delivery.claim(session, now=desk.clock(), slots=4, slots_for_failing=4)
+            return webhook_claiming.claim(session, now=desk.clock(), slots=4, slots_for_failing=4)
 
     [lost] = claim()
     assert claim() == []
