@@ -27,13 +27,14 @@ from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
 from engine.plan import plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
-from engine.suspending import Suspension
+from engine.suspending import Redirection, StateFile, Suspension
 from engine.terms import known_terms
 from engine.tree_runner import Outcome, TreeRunner
 from engine.types import (
     ENGINE_VERSION,
     GenerationFailure,
     GenerationRequest,
+    Progress,
     QualityProfile,
     RenderSettings,
 )
@@ -120,6 +121,61 @@ class Engine:
             watch.fail(accepted.values(), stop)
             yield from watch.take_failures()
 
+    def run_until(
+        self,
+        request: GenerationRequest,
+        *,
+        step: int,
+        on_progress: ProgressCallback | None = None,
+    ) -> StateFile:
+        """Run the first steps of a request and give the state that they lead to.
+
+        EngineError where it cannot be rendered, or no state stands after such a step.
+        """
+        last = request.settings.num_inference_steps - 1
+        if not 0 < step <= last:
+            raise InvalidRequest("step", f"A state stands after step 1 to {last}, not {step}.")
+        done = 0
+
+        def hear(progress: Progress) -> None:
+            nonlocal done
+            done = progress.step
+            if on_progress is not None:
+                on_progress(progress)
+
+        suspension = Suspension(lambda: done >= step)
+        alone = replace(request, slots=())
+        for outcome in self.generate([alone], on_progress=hear, suspension=suspension):
+            if isinstance(outcome, GenerationFailure) and suspension.left_open is None:
+                raise EngineError(outcome.message)
+        if suspension.left_open is None:
+            raise InvalidRequest(
+                "step", "The step cache of this profile keeps its state to itself."
+            )
+        return suspension.left_open
+
+    def redirect(
+        self,
+        state: StateFile,
+        request: GenerationRequest,
+        *,
+        on_progress: ProgressCallback | None = None,
+    ) -> Outcome:
+        """Render a request from the state of another one, whose prompt held for the steps before.
+
+        With the same prompt the result is that of the uncut run. InvalidRequest where seed, size,
+        steps, guidance, model or versions are not those of the state.
+        """
+        alone = replace(request, slots=())
+        redirection = Redirection(state, alone)
+        outcome = next(self.generate([alone], on_progress=on_progress, suspension=redirection))
+        before = state.request and state.request.prompt
+        if isinstance(outcome, GenerationFailure) or request.prompt == before:
+            return outcome
+        facts = {"from_step": state.last_step, "prompt_before": before}
+        changed = {"rendered_as": "redirected", "redirected": facts}
+        return replace(outcome, provenance=outcome.provenance | changed)
+
     def calibrate(
         self,
         requests: Sequence[GenerationRequest],
@@ -187,7 +243,8 @@ class Engine:
             watch.fail(wanted, error)
             yield from watch.take_failures()
             return
-        watch.suspension.begin(self._facts(runner.model, wanted[0].settings.model_id))
+        facts = self._facts(runner.model, wanted[0].settings.model_id)
+        watch.suspension.begin(facts, wanted)
         for outcome in runner.run(wanted, watch, calibration=calibration):
             yield self._signed(outcome, wanted[0], runner.model)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.registry import forwards_per_step
+from engine.suspending import Suspension
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
@@ -51,8 +52,10 @@ class NullEngine:
         *,
         on_progress: Callable[[Progress], None] | None = None,
         should_cancel: Callable[[str], bool] | None = None,
+        suspension: Suspension | None = None,
     ) -> Iterator[Outcome]:
         self._on_progress = on_progress or (lambda _: None)
+        self._suspension = suspension
         for request in requests:
             yield self._render(request, should_cancel or (lambda _: False))
 
@@ -68,6 +71,8 @@ class NullEngine:
         for step in range(steps):
             if should_cancel(request.request_id):
                 return _of(request, "cancelled", "It was cancelled.", is_retryable=False)
+            if self._suspension is not None and self._suspension.is_asked:
+                return _of(request, "suspended", "It was stopped.", is_retryable=True)
             self.is_busy.set()
             self.on_step(request)
             time.sleep(self.step_s)

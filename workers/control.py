@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from app.config import WorkerSettings
 from app.db import Database
 from app.queues import Doorbell, Queue
-from app.services import completion, counters, dispatch, expanding, leases
+from app.services import completion, counters, dispatch, expanding, leases, render_states
 from app.services.dispatch import GroupHint
+from app.storage import Storage
 from workers.loop import DATABASE_AWAY, Loop
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,13 @@ logger = logging.getLogger(__name__)
 class ControlLoop(Loop):
     """Any number of these may run: each duty is done by one of them at a time."""
 
-    def __init__(self, database: Database, doorbell: Doorbell, *, settings: WorkerSettings) -> None:
+    def __init__(
+        self, database: Database, doorbell: Doorbell, storage: Storage, *, settings: WorkerSettings
+    ) -> None:
         super().__init__(name="control", poll_s=min(settings.poll_s, settings.reap_s))
         self._database = database
         self._doorbell = doorbell
+        self._storage = storage
         self._reap_s = settings.reap_s
         self._reap_at = 0.0
         self._announced: frozenset[GroupHint] = frozenset()
@@ -40,7 +44,7 @@ class ControlLoop(Loop):
             for batch_id in self._list_expanding()
         }
         if time.monotonic() >= self._reap_at:
-            duties["rescue"] = self._rescue
+            duties |= {"rescue": self._rescue, "sweep states": self._sweep_states}
             self._reap_at = time.monotonic() + self._reap_s
         duties |= {"sweep": self._sweep, "announce": self._announce, "roll up": self._roll_up}
         has_more = False
@@ -80,6 +84,11 @@ class ControlLoop(Loop):
                 return False
             completion.complete_finished(session)
             return completion.sweep_stopped(session) >= completion.SWEEP_SIZE
+
+    def _sweep_states(self) -> bool:
+        with self._alone("sweep states") as session:
+            swept = render_states.sweep(session, self._storage) if session else 0
+        return swept >= render_states.SWEEP_SIZE
 
     def _announce(self) -> bool:
         """Ring once for each group that newly waits: without listeners no calls pile up."""

@@ -10,6 +10,7 @@ from app.db import Database
 from app.services import calibrations
 from engine.calibration import Calibration
 from engine.errors import EngineError
+from engine.suspending import Suspension
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
@@ -33,6 +34,7 @@ class RenderEngine(Protocol):
         *,
         on_progress: Callable[[Progress], None] | None = None,
         should_cancel: Callable[[str], bool] | None = None,
+        suspension: Suspension | None = None,
     ) -> Iterator[Outcome]: ...
 
 

@@ -12,13 +12,15 @@ from app.config import WorkerSettings
 from app.db import Database
 from app.services import leases
 from app.services.leases import ClaimedGroup, ClaimedJob
-from engine.errors import CheckpointError, ConfigError, GenerationCancelled, OutOfMemory
+from engine.errors import CheckpointError, ConfigError, GenerationSuspended, OutOfMemory
+from engine.suspending import Suspension
 from engine.types import GenerationFailure, GenerationResult
 from workers.engines import EngineFactory, Outcome, RenderEngine
 from workers.finishing import Finisher, Rendered
 from workers.heartbeat import Heartbeat
 from workers.loop import Loop
 from workers.pause import Pause
+from workers.states import StateStore
 from workers.timing import Timings
 from workers.transactions import commit_patiently
 
@@ -43,6 +45,7 @@ class RenderLoop(Loop):
         heartbeat: Heartbeat,
         finisher: Finisher,
         pause: Pause,
+        states: StateStore,
     ) -> None:
         super().__init__(name="render", poll_s=settings.poll_s)
         self._database = database
@@ -52,12 +55,15 @@ class RenderLoop(Loop):
         self._heartbeat = heartbeat
         self._finisher = finisher
         self._pause = pause
+        self._states = states
         self._timings = Timings(database)
         self._engine: RenderEngine | None = None
         self._held_affinity: deque[str] = deque(maxlen=HELD_FAMILIES)
         self._group: ClaimedGroup | None = None
         # Jobs of the group that the engine has not yielded yet, by request id.
         self._in_engine: dict[str, ClaimedJob] = {}
+        # Jobs of the group that are to be handed back.
+        self._unfinished: list[UUID] = []
         # When the engine last gave a sign of life; None while it has nothing to do.
         self._alive_at: float | None = None
 
@@ -81,7 +87,8 @@ class RenderLoop(Loop):
     def abandon(self) -> None:
         """Hand back what a silent engine has in hand; whatever comes of it later is dropped."""
         if self._group is not None:
-            self._release(self._group, [job.job_id for job in list(self._in_engine.values())])
+            in_engine = [job.job_id for job in list(self._in_engine.values())]
+            self._release(self._group, [*in_engine, *self._unfinished])
 
     def is_hung(self) -> bool:
         """Whether the engine has been silent for longer than any render may take."""
@@ -119,9 +126,10 @@ class RenderLoop(Loop):
             self._finisher.drain()
         self._in_engine = {str(job.job_id): job for job in group.jobs}
         self._group = group
-        unfinished: list[UUID] = []
+        self._unfinished = unfinished = []
+        suspension = self._states.resume(group, lambda: self._is_interrupted)
         try:
-            for outcome in self._outcomes(engine, group):
+            for outcome in self._outcomes(engine, group, suspension):
                 job = self._in_engine.pop(outcome.request_id)
                 self._heartbeat.put_down(job.job_id)
                 if isinstance(outcome, GenerationResult):
@@ -131,6 +139,8 @@ class RenderLoop(Loop):
         except Exception as error:
             logger.exception("the engine broke off in group %s", group.group_key)
             self._fail_all(group, f"The engine broke off: {type(error).__name__}: {error}")
+        if unfinished and suspension.left_open is not None:
+            self._states.keep(group, unfinished, suspension.left_open)
         self._group = None
         self._release(group, unfinished)
         self._timings.save()
@@ -142,12 +152,15 @@ class RenderLoop(Loop):
             )
             self._finisher.submit(Rendered(token=group.token, job=job, outcome=failure))
 
-    def _outcomes(self, engine: RenderEngine, group: ClaimedGroup) -> Iterator[Outcome]:
+    def _outcomes(
+        self, engine: RenderEngine, group: ClaimedGroup, suspension: Suspension
+    ) -> Iterator[Outcome]:
         """What the engine yields, with the watch on whether it hangs."""
         outcomes = engine.generate(
             [job.to_request() for job in group.jobs],
             on_progress=self._heartbeat.note,
             should_cancel=self._should_cancel,
+            suspension=suspension,
         )
         while True:
             self._alive_at = time.monotonic()
@@ -163,7 +176,7 @@ class RenderLoop(Loop):
         self._alive_at = time.monotonic()
         job_id = UUID(request_id)
         self._heartbeat.take_up(job_id)
-        return self._is_interrupted or self._heartbeat.should_cancel(job_id)
+        return self._heartbeat.should_cancel(job_id)
 
     @property
     def _is_interrupted(self) -> bool:
@@ -172,7 +185,7 @@ class RenderLoop(Loop):
     def _pass_on(self, group: ClaimedGroup, job: ClaimedJob, outcome: Outcome) -> bool:
         """Have the job ended with this outcome; False when it has to be handed back instead."""
         if isinstance(outcome, GenerationFailure):
-            if outcome.code == GenerationCancelled.code and self._is_interrupted:
+            if outcome.code == GenerationSuspended.code:
                 return False
             if outcome.code in WORKER_FAULTS:
                 self._pause.begin(outcome.message)

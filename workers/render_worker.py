@@ -12,6 +12,7 @@ from workers.finishing import Finisher
 from workers.heartbeat import Heartbeat
 from workers.pause import Pause
 from workers.render import RenderLoop
+from workers.states import StateStore
 
 # Of the time to stop, what the render gets; the rest is for storing what was rendered.
 RENDER_SHARE = 0.75
@@ -41,6 +42,7 @@ class RenderWorker:
             heartbeat=self._heartbeat,
             finisher=self._finisher,
             pause=pause,
+            states=StateStore(database, storage),
         )
 
     def start(self) -> None:

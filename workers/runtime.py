@@ -48,7 +48,12 @@ class Runtime:
         """Start the loops of these queues; they work whether or not the broker answers."""
         database = Database(self._config)
         if Queue.CONTROL in queues:
-            control = ControlLoop(database, Doorbell(self._config), settings=self._config.workers)
+            control = ControlLoop(
+                database,
+                Doorbell(self._config),
+                storage_from_url(self._config),
+                settings=self._config.workers,
+            )
             # Connections of their own: many answers at once do not hold up the other duties.
             webhooks = WebhookLoop(Database(self._config), self._config)
             self._parts += [(Queue.CONTROL, control), (Queue.CONTROL, webhooks)]

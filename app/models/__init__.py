@@ -32,6 +32,7 @@ from app.models.render_job import (
     JobState,
     RenderJob,
 )
+from app.models.render_state import RenderState
 from app.models.share_link import ShareLink
 from app.models.webhook import (
     WebhookAttempt,
@@ -73,6 +74,7 @@ __all__ = [
     "PromptTemplate",
     "Quote",
     "RenderJob",
+    "RenderState",
     "Review",
     "ReviewState",
     "ShareLink",

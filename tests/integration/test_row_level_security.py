@@ -24,6 +24,7 @@ from app.models import (
     JobState,
     Quote,
     RenderJob,
+    RenderState,
     Review,
     ReviewState,
     ShareLink,
@@ -76,6 +77,8 @@ def fill(session: Session, workspace: Workspace) -> None:
                   is_reused=False),
             Review(**scope, variant_id=job.variant_id, state=ReviewState.PENDING,
                    updated_at=func.now()),
+            RenderState(**scope, variant_id=job.variant_id, storage_key="k", step=1, size_bytes=1,
+                        expires_at=func.now()),
             ShareLink(**scope, batch_id=batch.id, token_sha256=batch.id.hex * 2, name="Acme",
                       can_review=False, expires_at=func.now()),
         ]

@@ -28,6 +28,7 @@ from app.models import (
 from app.queues import Doorbell, Queue
 from app.services import batches, expanding, leases
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
+from app.storage import Storage
 from tests.factories import SETTINGS, VALUES, make_campaign, make_jobs
 from tests.worker_processes import wait_until
 from workers.control import ControlLoop
@@ -44,12 +45,12 @@ def broker(redis_url: str) -> redis.Redis:
 
 @pytest.fixture
 def make_control(
-    config: Config, database: Database, redis_url: str
+    config: Config, database: Database, storage: Storage, redis_url: str
 ) -> Iterator[Callable[..., ControlLoop]]:
     doorbell = Doorbell(replace(config, redis_url=redis_url))
 
     def make(settings: WorkerSettings = SETTINGS_OF_TESTS) -> ControlLoop:
-        return ControlLoop(database, doorbell, settings=settings)
+        return ControlLoop(database, doorbell, storage, settings=settings)
 
     yield make
     doorbell.close()
@@ -221,6 +222,7 @@ def test_a_duty_that_fails_keeps_no_other_from_being_done(
 def test_the_loop_outlives_a_database_that_does_not_answer(
     config: Config,
     database: Database,
+    storage: Storage,
     batch: Batch,
     redis_url: str,
     broker: redis.Redis,
@@ -228,7 +230,7 @@ def test_the_loop_outlives_a_database_that_does_not_answer(
 ) -> None:
     away = Database(replace(config, database_system_url=config.database_system_url + "_gone"))
     doorbell = Doorbell(replace(config, redis_url=redis_url))
-    control = ControlLoop(away, doorbell, settings=SETTINGS_OF_TESTS)
+    control = ControlLoop(away, doorbell, storage, settings=SETTINGS_OF_TESTS)
     control.start()
     wait_until(lambda: "Postgres does not answer" in caplog.text)
     with database.system_scope() as session:
