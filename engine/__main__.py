@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
@@ -11,33 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 
+from engine import generating
 from engine.calibration import Calibration, calibrations_path, find_calibration, keep_calibration
 from engine.checkpoint import check_checkpoint
-from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, InvalidRequest
 from engine.families import make_family, read_seeds, read_values
-from engine.options import RenderOptions, changed_settings, make_request
+from engine.options import RenderOptions, changed_settings
 from engine.registry import (
     ModelSpec,
     checkpoint_folder,
     default_settings,
     get_model,
     list_models,
-    validate_request,
     weights_fingerprint,
 )
 from engine.types import (
-    GenerationFailure,
-    GenerationRequest,
-    GenerationResult,
     GenerationTask,
-    Progress,
     QualityProfile,
-    RenderSettings,
     StepCacheMethod,
     StepCachePolicy,
 )
@@ -54,10 +45,10 @@ def main() -> None:
 
 @main.command()
 @click.option("--prompt", required=True, help="What to show.")
-@click.option("--negative-prompt", default="", help="What to avoid.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help=".mp4 or .png file.")
-@click.option("--seed", default=0, show_default=True, help="Equal seeds give equal noise.")
-@click.option("--model", "model_id", default="adloom-tiny", show_default=True)
+@click.option("--negative-prompt", help="What to avoid.")
+@click.option("--out", type=click.Path(path_type=Path), help=".mp4 or .png file.")
+@click.option("--seed", type=int, help="Equal seeds give equal noise.  [default: 0]")
+@click.option("--model", "model_id", help="[default: adloom-tiny]")
 @click.option(
     "--task",
     type=click.Choice([task.value for task in GenerationTask]),
@@ -69,10 +60,25 @@ def main() -> None:
 @click.option("--fps", type=int)
 @click.option("--steps", type=int, help="Denoising steps.")
 @click.option("--guidance", type=float, help="Classifier-free guidance scale.")
-def generate(**options: object) -> None:
+@click.option("--until-step", type=int, help="Stop after this step; needs --save-state.")
+@click.option("--save-state", type=click.Path(path_type=Path), help="Where to keep the state.")
+@click.option(
+    "--from-state",
+    type=click.Path(path_type=Path),
+    help="Go on from a saved state, with its seed and settings and another prompt.",
+)
+def generate(
+    until_step: int | None, save_state: Path | None, from_state: Path | None, **options: object
+) -> None:
     """Render one prompt to a file."""
     with _errors_as_exit_codes():
-        _generate(RenderOptions(**options))  # type: ignore[arg-type]  # click checked the types
+        asked = RenderOptions(**options)  # type: ignore[arg-type]  # click checked the types
+        if (until_step is None) != (save_state is None):
+            raise InvalidRequest("until_step", "--until-step and --save-state go together.")
+        if until_step is not None and save_state is not None:
+            generating.save_state(asked, save_state, step=until_step)
+        else:
+            generating.generate(asked, from_state=from_state)
 
 
 @main.command("calibrate")
@@ -147,24 +153,6 @@ def contact_sheet(
         click.echo(f"{out}: {len(tiles)} picture(s)")
 
 
-def _generate(options: RenderOptions) -> None:
-    request = make_request(options)
-    config = EngineConfig.from_environment()
-    validate_request(request, model_dir=config.model_dir)
-    if not options.out.parent.is_dir():
-        raise InvalidRequest("out", f"The folder {options.out.parent} does not exist.")
-    # Local import: torch takes seconds to load, and a wrong option should be answered at once.
-    from engine.engine import Engine
-
-    engine = Engine(config)
-    with _progress_bar(request) as on_progress:
-        outcome = next(engine.generate([request], on_progress=on_progress))
-    if isinstance(outcome, GenerationFailure):
-        click.echo(f"Error: {outcome.message}", err=True)
-        sys.exit(EXIT_USAGE if outcome.code == InvalidRequest.code else EXIT_FAILED)
-    _write(outcome, request.settings, options.out)
-
-
 def _calibrate(options: dict[str, Any]) -> None:
     spec = get_model(options["model_id"])
     settings = changed_settings(default_settings(spec.model_id), spec, options)
@@ -237,22 +225,6 @@ def _policy_words(policy: StepCachePolicy | None) -> str:
     return "; ".join(words)
 
 
-def _write(result: GenerationResult, settings: RenderSettings, out: Path) -> None:
-    # Local import: media brings FFmpeg and numpy in.
-    from engine.media import encode_video, write_image
-
-    if settings.task.is_image:
-        write_image(result.frames, out)
-    else:
-        encode_video(result.frames, result.fps, out)
-    seconds = result.seconds
-    click.echo(
-        f"{out}: {settings.width}x{settings.height}, {len(result.frames)} frame(s),"
-        f" {seconds.total:.2f} s (text {seconds.text:.2f}, denoise {seconds.denoise:.2f},"
-        f" decode {seconds.decode:.2f})"
-    )
-
-
 def _weights_state(spec: ModelSpec) -> str:
     folder = checkpoint_folder(spec.model_id)
     try:
@@ -260,23 +232,6 @@ def _weights_state(spec: ModelSpec) -> str:
     except CheckpointError as error:
         return str(error)
     return str(folder)
-
-
-@contextmanager
-def _progress_bar(request: GenerationRequest) -> Iterator[Callable[[Progress], None]]:
-    """A bar over the denoising steps on a terminal; silence elsewhere."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with ProgressBar(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        row = bar.add_task("Denoising", total=request.settings.num_inference_steps)
-        yield lambda progress: bar.update(row, completed=progress.step)
 
 
 @contextmanager

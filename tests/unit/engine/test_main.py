@@ -45,6 +45,30 @@ def test_a_prompt_becomes_a_clip(run: Run) -> None:
         assert len(list(container.decode(video=0))) == 9
 
 
+def test_a_saved_state_goes_on_with_the_same_prompt_or_another_one(run: Run) -> None:
+    settings = ("--steps", "4", "--frames", "5", "--seed", "3")
+    whole = run("generate", "--prompt", PROMPT, *settings, "--out", "whole.mp4")
+    assert whole.exit_code == 0, whole.output
+    kept = run(
+        *("generate", "--prompt", PROMPT, *settings),
+        *("--until-step", "2", "--save-state", "a.state"),
+    )
+    assert kept.stdout == "a.state: after step 2 of 4\n", kept.output
+    for prompt, name in ((PROMPT, "same.mp4"), ("a blue mug", "other.mp4")):
+        result = run("generate", "--prompt", prompt, "--from-state", "a.state", "--out", name)
+        assert result.exit_code == 0, result.output
+    assert Path("same.mp4").read_bytes() == Path("whole.mp4").read_bytes()
+    assert Path("other.mp4").read_bytes() != Path("whole.mp4").read_bytes()
+    refused = run(
+        *("generate", "--prompt", PROMPT, "--from-state", "a.state", "--out", "b.mp4"),
+        *("--seed", "4"),
+    )
+    assert refused.exit_code == 2
+    assert "The state was made with seed 3, and 4 is asked for." in refused.stderr
+    alone = run("generate", "--prompt", PROMPT, "--until-step", "2", "--out", "b.mp4")
+    assert (alone.exit_code, "go together" in alone.stderr) == (2, True)
+
+
 def test_a_picture_is_written_and_starts_a_clip(run: Run) -> None:
     still = run(
         "generate", "--prompt", PROMPT, "--steps", "2", "--size", "1:1", "--out", "first.png"

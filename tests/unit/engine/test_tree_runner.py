@@ -253,6 +253,27 @@ def test_a_cancelled_sibling_leaves_the_others_as_they_are(batched: Engine) -> N
         np.testing.assert_array_equal(result.frames, expected[name].frames)
 
 
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_branch_cancelled_with_its_children_leaves_its_sibling_and_its_parent(
+    make_engine: Callable[..., Engine], batch_size: int
+) -> None:
+    engine = make_engine(batch_size=batch_size)
+    expected = _render(engine, _family())
+    steps: list[Progress] = []
+    results, failures = _split(
+        engine,
+        _family(),
+        on_progress=steps.append,
+        should_cancel=lambda name: name.startswith("snow") and any(s.step == 3 for s in steps),
+    )
+    assert {failure.code for failure in failures.values()} == {"cancelled"}
+    assert set(failures) == {"snow/runners/Paris", "snow/runners/Rio"}
+    assert max(s.step for s in steps if s.request_id in failures) <= 3
+    assert set(results) == set(expected) - set(failures)
+    for name, result in results.items():
+        np.testing.assert_array_equal(result.frames, expected[name].frames)
+
+
 def test_a_tree_that_nobody_wants_any_more_stops_at_its_step(batched: Engine) -> None:
     steps: list[Progress] = []
     results, failures = _split(
