@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from engine import checkpoint, inputs
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, InvalidRequest, UnknownModel, UnsupportedTask
-from engine.models import flux, hidream, ltx2, tiny, wan
+from engine.models import flux, hidream, ltx2, qwen_image, tiny, wan
 from engine.models.spec import Guidance
 from engine.models.spec import ModelSpec as ModelSpec
 from engine.models.spec import Size as Size
@@ -28,7 +28,11 @@ MAX_FPS: Final = 60
 MAX_SEED: Final = 2**63 - 1
 
 _MODELS: Mapping[str, ModelSpec] = MappingProxyType(
-    {spec.model_id: spec for family in (tiny, wan, ltx2, flux, hidream) for spec in family.MODELS}
+    {
+        spec.model_id: spec
+        for family in (tiny, wan, ltx2, flux, hidream, qwen_image)
+        for spec in family.MODELS
+    }
 )
 
 

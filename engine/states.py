@@ -123,7 +123,7 @@ def _flatten(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
         return {
             "dict": {key: _flatten(item, f"{path}.{key}", tensors) for key, item in value.items()}
         }
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return {"list": [_flatten(item, f"{path}.{i}", tensors) for i, item in enumerate(value)]}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}

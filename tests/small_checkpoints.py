@@ -413,6 +413,57 @@ def _write_ltx2(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
+def _write_qwen_image(folder: Path) -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    text = {
+        "vocab_size": 300,
+        "hidden_size": WIDTH,
+        "intermediate_size": WIDTH,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]},
+    }
+    vision = {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": WIDTH,
+        "num_heads": 2,
+        "out_hidden_size": WIDTH,
+    }
+    encoder = transformers.Qwen2_5_VLForConditionalGeneration(
+        transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision)
+    )
+    vae = diffusers.AutoencoderKLQwenImage(
+        base_dim=8,
+        z_dim=4,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False, True, True],
+        latents_mean=[0.1, -0.2, 0.3, 0.0],
+        latents_std=[1.1, 0.9, 1.3, 0.7],
+    )
+    transformer = diffusers.QwenImageTransformer2DModel(
+        in_channels=16,
+        out_channels=4,
+        num_layers=2,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=WIDTH,
+        axes_dims_rope=(8, 4, 4),
+    )
+    diffusers.QwenImagePipeline(
+        scheduler=_flow_euler(),
+        vae=vae.eval(),
+        text_encoder=encoder.eval(),
+        tokenizer=transformers.Qwen2Tokenizer(
+            vocab={letter: place for place, letter in enumerate([*alphabet, "<|endoftext|>"])},
+            merges=[],
+        ),
+        transformer=transformer.eval(),
+    ).save_pretrained(folder)
+
+
 # What writes a model's small checkpoint, and the side of its pictures in pixels.
 CHECKPOINTS: dict[str, tuple[Callable[[Path], None], int]] = {
     "wan2.2-t2v-a14b": (_write_wan_t2v_a14b, 64),
@@ -429,4 +480,5 @@ CHECKPOINTS: dict[str, tuple[Callable[[Path], None], int]] = {
     "hidream-i1-full": (_write_hidream, 128),
     "hidream-i1-dev": (_write_hidream_dev, 128),
     "hidream-i1-fast": (_write_hidream_dev, 128),
+    "qwen-image": (_write_qwen_image, 64),
 }
