@@ -271,7 +271,8 @@ def test_a_branch_cancelled_with_its_children_leaves_its_sibling_and_its_parent(
     assert max(s.step for s in steps if s.request_id in failures) <= 3
     assert set(results) == set(expected) - set(failures)
     for name, result in results.items():
-        np.testing.assert_array_equal(result.frames, expected[name].frames)
+        # With fewer rows in a batch sums are taken in another order.
+        assert _psnr(result.frames, expected[name].frames) > (60 if batch_size > 1 else 1000)
 
 
 def test_a_tree_that_nobody_wants_any_more_stops_at_its_step(batched: Engine) -> None:
