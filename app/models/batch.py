@@ -50,6 +50,8 @@ class Batch(Identified, Timestamped, WorkspaceScoped, Base):
     variant_count: Mapped[int]
     # Ordinal of the next variant to write: expansion resumes here.
     expansion_cursor: Mapped[int] = mapped_column(default=0, server_default="0")
+    # The byte of the upload's table where its row begins; 0: read from the start.
+    expansion_offset: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     failure: Mapped[str | None] = mapped_column(Text)
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
     launched_at: Mapped[datetime | None]

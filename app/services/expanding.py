@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -27,16 +27,21 @@ from app.models import (
     WebhookEventType,
 )
 from app.models.base import new_id
-from app.services import uploads
 from app.services.completion import complete_if_done
 from app.services.copying import copy_rows
-from app.services.expansion import SourceRow, assign_columns
 from app.services.jobs import NewJob, copy_jobs
 from app.services.outbox_batches import emit_batch
 from app.services.planning import PlanTerms, charged_units
 from app.services.progress import binding_quote
+from app.services.source_rows import RowPlace, RowReader
 from app.services.specs import CHUNK_SIZE, BatchSpec
-from app.services.variants import VariantDraft, VariantFactory, iterate_drafts
+from app.services.variants import (
+    ReadRows,
+    VariantDraft,
+    VariantFactory,
+    iterate_drafts,
+    row_of,
+)
 from app.storage import storage_from_url
 from engine import registry
 from engine.errors import EngineError
@@ -66,16 +71,24 @@ VARIANT_COLUMNS = (
 class Source:
     """What the variants of a batch are made from: its spec, its prompts, the rows it reads.
 
-    `weights` is the fingerprint of the model's checkpoint.
+    `weights` is the fingerprint of the model's checkpoint; `rows` is None for typed values.
     """
 
     spec: BatchSpec
     weights: str
     factory: VariantFactory
-    read_rows: Callable[[], Iterable[SourceRow]] | None
+    rows: RowReader | None
+
+    @property
+    def read_rows(self) -> ReadRows | None:
+        return self.rows.read if self.rows else None
 
     def drafts(self, start: int = 0) -> Iterator[VariantDraft]:
         return iterate_drafts(self.spec, self.factory, read_rows=self.read_rows, start=start)
+
+    def offset_at(self, ordinal: int) -> int:
+        """Where in the upload the row of this variant begins, right after the one before it."""
+        return self.rows.offset_of(row_of(self.spec, ordinal)) if self.rows else 0
 
 
 def open_source(
@@ -84,22 +97,25 @@ def open_source(
     *,
     prompt_template_id: UUID,
     upload_id: UUID | None,
+    known: RowPlace | None = None,
 ) -> Source:
-    """Find what a batch reads; InvalidInput or EngineError where it cannot be used."""
+    """Find what a batch reads; InvalidInput or EngineError where it cannot be used.
+
+    `known` is a row of the upload whose place is known, so that reading may begin there.
+    """
     template = session.get_one(PromptTemplate, prompt_template_id)
     weights = registry.weights_fingerprint(spec.settings.model_id)
     text, negative_text = spec.choose_prompts(template.text, template.negative_text)
     factory = VariantFactory(spec, text=text, negative_text=negative_text, weights=weights)
     if upload_id is None:
-        return Source(spec=spec, weights=weights, factory=factory, read_rows=None)
-    upload = session.get_one(Upload, upload_id)
-    storage = storage_from_url(config_of(session))
-
-    def read_rows() -> Iterator[SourceRow]:
-        for row in uploads.read_rows(storage, upload):
-            yield assign_columns(row.cells, spec.columns, row_id_column=spec.row_id_column)
-
-    return Source(spec=spec, weights=weights, factory=factory, read_rows=read_rows)
+        return Source(spec=spec, weights=weights, factory=factory, rows=None)
+    rows = RowReader(
+        storage_from_url(config_of(session)),
+        session.get_one(Upload, upload_id),
+        spec,
+        known=known or RowPlace(),
+    )
+    return Source(spec=spec, weights=weights, factory=factory, rows=rows)
 
 
 def list_expanding(session: Session) -> list[UUID]:
@@ -127,7 +143,8 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
     if batch is None or batch.state is not BatchState.EXPANDING:
         return False
     try:
-        drafts = _next_drafts(session, batch, chunk_size)
+        source = _open_at_cursor(session, batch)
+        drafts = _next_drafts(source, batch, chunk_size)
     except (InvalidInput, EngineError) as error:
         batch.state = BatchState.FAILED
         batch.failure = error.message if isinstance(error, AppError) else str(error)
@@ -136,6 +153,7 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
         return False
     _write(session, batch, drafts)
     batch.expansion_cursor += len(drafts)
+    batch.expansion_offset = source.offset_at(batch.expansion_cursor)
     is_done = batch.expansion_cursor >= batch.variant_count
     if is_done:
         batch.state = BatchState.RUNNING
@@ -145,13 +163,19 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
     return not is_done
 
 
-def _next_drafts(session: Session, batch: Batch, chunk_size: int) -> list[VariantDraft]:
-    source = open_source(
+def _open_at_cursor(session: Session, batch: Batch) -> Source:
+    spec = BatchSpec.model_validate(batch.spec)
+    row = row_of(spec, batch.expansion_cursor)
+    return open_source(
         session,
-        BatchSpec.model_validate(batch.spec),
+        spec,
         prompt_template_id=batch.prompt_template_id,
         upload_id=batch.upload_id,
+        known=RowPlace(row=row, offset=batch.expansion_offset),
     )
+
+
+def _next_drafts(source: Source, batch: Batch, chunk_size: int) -> list[VariantDraft]:
     drafts = list(islice(source.drafts(batch.expansion_cursor), chunk_size))
     expected = min(chunk_size, batch.variant_count - batch.expansion_cursor)
     if len(drafts) != expected:

@@ -81,13 +81,15 @@ def expand(
     sample_size: int | None = None,
     sample_seed: int = 0,
     start: int = 0,
+    first_row: int = 0,
 ) -> Iterator[Combination]:
     """Give the combinations from ordinal `start` on.
 
     `values` are lists by parameter; the last parameter changes fastest. With `rows` (and their
     `row_count`) each row brings its own values: `cartesian` combines every row with every
     combination of the lists, `zip` puts the lists beside the rows. Rows are read once, in
-    order; only a sample holds them in memory.
+    order; only a sample holds them in memory. `first_row` is the number of the first of `rows`
+    when those before `row_of(…, start)` are left out; it counts from 0.
     """
     total = count(mode, values, row_count=row_count, sample_size=sample_size)
     axes = _Axes(values, is_zip=mode is ExpansionMode.ZIP)
@@ -102,11 +104,20 @@ def expand(
             yield _combine(ordinal, axes.at(ordinal), None)
     else:
         per_row = 1 if axes.is_zip else axes.size
-        first_row, first_index = divmod(start, per_row)
-        for number, source in enumerate(islice(rows, first_row, None), first_row):
-            for index in range(first_index if number == first_row else 0, per_row):
+        start_row, start_index = divmod(start, per_row)
+        for number, source in enumerate(islice(rows, start_row - first_row, None), start_row):
+            for index in range(start_index if number == start_row else 0, per_row):
                 ordinal = number * per_row + index
                 yield _combine(ordinal, axes.at(number if axes.is_zip else index), source)
+
+
+def row_of(mode: ExpansionMode, values: Values, ordinal: int) -> int:
+    """The row, counted from 0, whose values the combination has; a sample begins with them all."""
+    if mode is ExpansionMode.SAMPLED:
+        return 0
+    if mode is ExpansionMode.ZIP:
+        return ordinal
+    return ordinal // math.prod(map(len, values.values()))
 
 
 def assign_columns(

@@ -103,13 +103,13 @@ class TermsBuilder:
 
 
 def find_varying(
-    spec: BatchSpec, read_rows: Callable[[], Iterable[SourceRow]] | None
+    spec: BatchSpec, read_rows: Callable[[int], Iterable[SourceRow]] | None
 ) -> frozenset[str]:
     """The parameters with more than one value; rows are read until each column has shown two."""
     varying = {name for name, values in spec.typed_values.items() if len(set(values)) > 1}
     first: dict[str, str] = {}
     open_names = set(spec.columns)
-    for row in read_rows() if read_rows and open_names else ():
+    for row in read_rows(0) if read_rows and open_names else ():
         for name in [*open_names]:
             if row.values[name] != first.setdefault(name, row.values[name]):
                 open_names.remove(name)

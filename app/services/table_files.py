@@ -24,11 +24,15 @@ _BLOCK_CHARACTERS: Final = 64 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class UploadRow:
-    """A data row: `number` counts from 1, `line` is where it begins; cells by column name."""
+    """A data row: `number` counts from 1, `line` is where it begins; cells by column name.
+
+    `end` is the byte in the table's file where the next row begins, 0 where that is not known.
+    """
 
     number: int
     line: int
     cells: Mapping[str, str]
+    end: int = 0
 
 
 class TableFiles(AbstractContextManager["TableFiles"]):
@@ -71,12 +75,32 @@ class TableFiles(AbstractContextManager["TableFiles"]):
             )
 
 
-def read_mended(file: BinaryIO, header: Sequence[str]) -> Iterator[UploadRow]:
-    """The rows that TableFiles wrote."""
-    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        for number, line, *cells in csv.reader(text):
-            named = dict(zip(header, cells, strict=True))
-            yield UploadRow(number=int(number), line=int(line), cells=named)
+def read_mended(file: BinaryIO, header: Sequence[str], *, offset: int = 0) -> Iterator[UploadRow]:
+    """The rows that TableFiles wrote; `offset` is where in the table `file` stands, at a row."""
+    lines = _CountedLines(file, offset)
+    for number, line, *cells in csv.reader(lines):
+        named = dict(zip(header, cells, strict=True))
+        yield UploadRow(number=int(number), line=int(line), cells=named, end=lines.offset)
+
+
+class _CountedLines:
+    """Lines of a UTF-8 file, with the byte at which the next one begins.
+
+    A line ends with the byte of a line feed, which is part of no other character. The CSV reader
+    takes no more lines than its record has, so after a record this is where the next one begins.
+    """
+
+    def __init__(self, file: BinaryIO, offset: int) -> None:
+        self.offset = offset
+        self._file = file
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._file)
+        self.offset += len(line)
+        return line.decode()
 
 
 def read_repairs(file: BinaryIO) -> Iterator[dict[str, str]]:

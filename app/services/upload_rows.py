@@ -28,16 +28,19 @@ from app.services.tables import Table, open_table
 from app.storage import Storage
 
 
-def read_rows(storage: Storage, upload: Upload) -> Iterator[UploadRow]:
-    """The mended rows of an upload in file order; InvalidInput while a question is open."""
+def read_rows(storage: Storage, upload: Upload, *, offset: int = 0) -> Iterator[UploadRow]:
+    """The mended rows of an upload in file order; InvalidInput while a question is open.
+
+    `offset` is the `end` of an earlier row, to go on behind it.
+    """
     if upload.is_open:
         raise InvalidInput(
             f"{upload.filename} still has a question to be answered before it can be used.",
             field="upload_id",
         )
     if upload.table_key is not None:
-        with storage.open(upload.table_key) as file:
-            yield from read_mended(file, upload.header)
+        with storage.open(upload.table_key, offset=offset) as file:
+            yield from read_mended(file, upload.header, offset=offset)
         return
     # Kept before rows were stored mended.
     with _seekable(storage.open(upload.storage_key)) as file:

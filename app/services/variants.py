@@ -21,6 +21,9 @@ from engine.types import ENGINE_VERSION, GenerationRequest, PromptSlot, RenderSe
 # One encoder for all: building one takes longer than a short text.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
+# The rows of an upload from a number on, counted from 0.
+ReadRows = Callable[[int], Iterable[SourceRow]]
+
 # A preview shows composition, not finish.
 PREVIEW_STEPS = 12
 
@@ -145,28 +148,37 @@ def variant_count(spec: BatchSpec) -> int:
     return spec.takes * _combination_count(spec)
 
 
+def row_of(spec: BatchSpec, ordinal: int) -> int:
+    """The row of the upload, counted from 0, that the variant is made from."""
+    within_take = ordinal % _combination_count(spec)
+    return expansion.row_of(spec.mode, spec.typed_values, within_take)
+
+
 def iterate_drafts(
     spec: BatchSpec,
     factory: VariantFactory,
     *,
-    read_rows: Callable[[], Iterable[SourceRow]] | None = None,
+    read_rows: ReadRows | None = None,
     start: int = 0,
 ) -> Iterator[VariantDraft]:
     """All variants of a batch from an ordinal on; the takes are the outermost axis.
 
-    `read_rows` reads the upload's rows from the first; None for typed values.
+    `read_rows` reads the upload's rows from a number on, 0 for all; None for typed values.
     """
     count = _combination_count(spec)
     first_take, first = divmod(start, count)
     for take in range(first_take, spec.takes):
+        begin = first if take == first_take else 0
+        first_row = expansion.row_of(spec.mode, spec.typed_values, begin)
         combinations = expansion.expand(
             spec.mode,
             spec.typed_values,
-            rows=read_rows() if read_rows else None,
+            rows=read_rows(first_row) if read_rows else None,
             row_count=spec.row_count,
             sample_size=spec.sample_size,
             sample_seed=spec.sample_seed,
-            start=first if take == first_take else 0,
+            start=begin,
+            first_row=first_row,
         )
         for combination in combinations:
             ordinal = take * count + combination.ordinal

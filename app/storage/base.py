@@ -28,8 +28,11 @@ class Storage(Protocol):
     def put_file(self, key: str, path: Path, *, media_type: str) -> None:
         """Store a file; readers see the whole object or none, and it survives a power cut."""
 
-    def open(self, key: str) -> BinaryIO:
-        """The object's bytes as a stream that the caller closes."""
+    def open(self, key: str, *, offset: int = 0) -> BinaryIO:
+        """The object's bytes from `offset` on, as a stream that the caller closes.
+
+        The offset lies within the object.
+        """
 
     def url(self, key: str, *, expires_s: int = URL_EXPIRES_S) -> str | None:
         """A link that works without our help for a while, or None: then serve `open(key)`."""

@@ -46,12 +46,14 @@ class LocalStorage:
             draft.replace(target)
             _sync_folder(target.parent)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, offset: int = 0) -> BinaryIO:
         path = self._path(key)
         try:
-            return path.open("rb")
+            file = path.open("rb")
         except FileNotFoundError:
             raise NotFound(f"There is no stored file {key}.") from None
+        file.seek(offset)
+        return file
 
     def url(self, key: str, *, expires_s: int = URL_EXPIRES_S) -> str | None:
         check_key(key)

@@ -57,9 +57,15 @@ class S3Storage:
             else:
                 self._put_once(name, path, media_type)
 
-    def open(self, key: str) -> BinaryIO:
+    def open(self, key: str, *, offset: int = 0) -> BinaryIO:
+        bucket, name = self._bucket, self._name(key)
         with self._errors(key):
-            answer = self._client.get_object(Bucket=self._bucket, Key=self._name(key))
+            # Of an empty object S3 gives no range at all, not even the whole.
+            if offset:
+                rest = f"bytes={offset}-"
+                answer = self._client.get_object(Bucket=bucket, Key=name, Range=rest)
+            else:
+                answer = self._client.get_object(Bucket=bucket, Key=name)
         # The body reads and closes; the buffer adds lines and peeking.
         return io.BufferedReader(cast(io.RawIOBase, answer["Body"]))
 

@@ -87,6 +87,8 @@ def test_a_stored_object_can_be_read_listed_and_deleted(
     store.check_writable()
     with store.open("ws/abc.mp4") as stream:
         assert list(stream) == [b"one\n", b"two\n"]
+    with store.open("ws/abc.mp4", offset=4) as stream:
+        assert list(stream) == [b"two\n"]
     assert store.exists("ws/abc.mp4")
     assert set(store.iter_keys()) == {"ws/abc.mp4", "other/abc.mp4"}
     assert list(store.iter_keys("ws/")) == ["ws/abc.mp4"]

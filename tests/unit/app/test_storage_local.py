@@ -56,6 +56,8 @@ def test_a_stored_file_can_be_read_listed_and_deleted(store: LocalStorage, clip:
     store.put_file("other/abc.mp4", clip, media_type="video/mp4")
     with store.open("ws/abc.mp4") as stream:
         assert stream.read() == b"frames"
+    with store.open("ws/abc.mp4", offset=2) as stream:
+        assert stream.read() == b"ames"
     assert store.exists("ws/abc.mp4")
     assert store.path("ws/abc.mp4").read_bytes() == b"frames"
     assert set(store.iter_keys()) == {"ws/abc.mp4", "ws/def.mp4", "other/abc.mp4"}

@@ -94,12 +94,12 @@ def test_a_seed_column_goes_before_the_seed_of_the_batch() -> None:
         for seed in ("7", "", "x")
     ]
     drafts = iterate_drafts(spec, VariantFactory(spec, text="mug", negative_text="", weights="w"),
-                            read_rows=lambda: iter(rows))  # fmt: skip
+                            read_rows=lambda first: iter(rows[first:]))  # fmt: skip
     assert [draft.seed for draft in islice(drafts, 2)] == [7, 40]
     with pytest.raises(InvalidInput, match=r"Variant 3 \(row x\): The seed 'x'"):
         next(iterate_drafts(
             spec, VariantFactory(spec, text="mug", negative_text="", weights="w"),
-            read_rows=lambda: iter(rows), start=2,
+            read_rows=lambda first: iter(rows[first:]), start=2,
         ))  # fmt: skip
 
 
