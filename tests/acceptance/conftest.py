@@ -31,7 +31,8 @@ from workers.runtime import Runtime
 SCREENSHOTS = ROOT / "build" / "screenshots"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Several processes may share the machine's cores with the browser.
-expect.set_options(timeout=20_000)
+TIMEOUT_MS = 60_000
+expect.set_options(timeout=TIMEOUT_MS)
 ARGUMENTS = ["--no-sandbox", "--disable-quic", "--disable-background-networking"]
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 375, "height": 800}
@@ -127,7 +128,7 @@ def open_page(chromium: Browser, site: Site) -> Iterator[Callable[..., Page]]:
         context = chromium.new_context(
             **{"base_url": site.url, "viewport": DESKTOP, "color_scheme": "light"} | options
         )
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(TIMEOUT_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
