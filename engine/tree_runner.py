@@ -49,7 +49,8 @@ class Manner:
 class Leaf:
     """A finished render, and the requests that ask for its pixels and are still wanted.
 
-    `result` is that of the first of them; `latents` are (1, C, F, H, W).
+    `result` is that of the first of them; `latents` are the picture's,
+    (1, C, ...), a place behind the channels for each token.
     """
 
     requests: Sequence[GenerationRequest]
@@ -250,7 +251,8 @@ class TreeRun:
                 result = self._edges.decode(branch, requests[0])
             self._num_decoded += 1
             result = self._resumed(branch, result)
-            yield Leaf(requests=requests, result=result, latents=branch.state.latents)
+            latents = self._runner.model.runner.by_token(branch.state.latents, requests[0])
+            yield Leaf(requests=requests, result=result, latents=latents)
         except Exception as error:
             watch.fail(requests, error)
             yield from watch.take_failures()

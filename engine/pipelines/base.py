@@ -128,6 +128,10 @@ class ModelRunner(Protocol):
         """Turn the latents of one row into sound; None for a model without any."""
         ...
 
+    def by_token(self, latents: torch.Tensor, request: GenerationRequest) -> torch.Tensor:
+        """The picture's latents of one row as (1, C, ...), a place behind C for each token."""
+        ...
+
     @property
     def is_fast(self) -> bool:
         """Whether there is a faster way that equals diffusers up to rounding only."""

@@ -95,6 +95,10 @@ class LTX2Runner(DiffusersRunner):
         samples: NDArray[np.float32] = waves.clamp(-1, 1).T.cpu().numpy()
         return Audio(samples=samples, rate=main.vocoder.config.output_sampling_rate)
 
+    def by_token(self, latents: torch.Tensor, request: GenerationRequest) -> torch.Tensor:
+        """The picture's part of the row as (1, C, S)."""
+        return _parted(latents, self._picture_shape(request))[0].transpose(1, 2)
+
     def _picture_shape(self, request: GenerationRequest) -> tuple[int, int]:
         """Tokens and channels of the picture's packed latents."""
         main, settings = self._main, request.settings

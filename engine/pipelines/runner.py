@@ -70,6 +70,10 @@ class DiffusersRunner:
         """Turn latents into RGB frames (B, F, H, W, 3) the fast way."""
         raise NotImplementedError(f"{type(self).__name__} has no faster way")
 
+    def by_token(self, latents: torch.Tensor, request: GenerationRequest) -> torch.Tensor:
+        """The picture's latents of one row as (1, C, ...): packed ones are (1, S, C)."""
+        return latents.transpose(1, 2) if latents.ndim == 3 else latents
+
     def decode_audio(self, latents: torch.Tensor, request: GenerationRequest) -> Audio | None:
         """Turn the latents of one row into sound; None for a model without any."""
         return None

@@ -22,7 +22,8 @@ from tests import family_cases
 from tests.family_cases import Case
 
 CASES = family_cases.all_cases()
-by_case = pytest.mark.parametrize("case", CASES, ids=str)
+# The tests of one case run one after another, so its model is loaded once.
+by_case = pytest.mark.parametrize("case", CASES, ids=str, scope="module")
 STEPS = family_cases.STEPS
 
 
@@ -83,6 +84,9 @@ def test_segments_exact_equal_the_uncut_run(case: Case, engines: family_cases.En
     # With two experts the boundary lies within the first segment.
     for cut in ((3, STEPS), tuple(range(1, STEPS + 1))):
         assert torch.equal(run(cut).latents, whole.latents)
+    config = runner._main.transformer.config
+    tokens = runner.by_token(whole.latents, request)
+    assert tokens.shape[:2] in {(1, config.in_channels), (1, config.get("out_channels"))}
 
 
 @by_case
