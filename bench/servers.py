@@ -1,0 +1,35 @@
+"""Postgres and Valkey of their own for benchmarks of the control plane, thrown away at the end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.config import Config
+from app.services import schema
+from app.stack.environment import Address, compose
+from app.stack.folder import StateFolder
+from app.stack.servers import Servers
+
+
+@contextmanager
+def fresh_servers() -> Iterator[Config]:
+    """Servers with an empty, current schema and their usual durability."""
+    root = Path(tempfile.mkdtemp(prefix="adl-", dir="/tmp"))
+    folder = StateFolder.create(root)
+    servers = Servers(folder, {}, say=lambda _: None)
+    try:
+        servers.ensure_running()
+        address = Address(host="127.0.0.1", port=8000)
+        config = Config.from_environment(
+            compose({}, folder=folder, servers=servers, address=address)
+        )
+        schema.upgrade(config)
+        yield config
+    finally:
+        servers.stop(immediately=True)
+        shutil.rmtree(folder.run, ignore_errors=True)
+        shutil.rmtree(root, ignore_errors=True)
