@@ -105,7 +105,7 @@ class Config:
             storage_url=_required(env, "STORAGE_URL"),
             secret_key=_secret(env),
             s3_endpoint_url=env.get("S3_ENDPOINT_URL") or None,
-            state_dir=Path(env.get("ADLOOM_STATE_DIR") or DEFAULT_STATE_DIR),
+            state_dir=state_dir_of(env),
             host=host,
             port=port,
             base_url=(env.get("ADLOOM_BASE_URL") or f"http://{host}:{port}").rstrip("/"),
@@ -207,3 +207,9 @@ def _role_url(env: Mapping[str, str], name: str, database_url: str, role: str) -
         return _with_driver(text, name)
     owner = _parse_url(database_url, "DATABASE_URL")
     return owner.set(username=role).render_as_string(hide_password=False)
+
+
+def state_dir_of(environ: Mapping[str, str] | None = None) -> Path:
+    """The state folder that a command takes when it is not told another."""
+    env = os.environ if environ is None else environ
+    return Path(env.get("ADLOOM_STATE_DIR") or DEFAULT_STATE_DIR)

@@ -13,7 +13,7 @@ from app.db import Database
 from app.services import leases
 from app.services.leases import ClaimedGroup, ClaimedJob
 from engine.errors import CheckpointError, ConfigError, GenerationSuspended, OutOfMemory
-from engine.suspending import Suspension
+from engine.suspending import StateFile, Suspension
 from engine.types import GenerationFailure, GenerationResult
 from workers.engines import EngineFactory, Outcome, RenderEngine
 from workers.finishing import Finisher, Rendered
@@ -127,8 +127,9 @@ class RenderLoop(Loop):
         self._in_engine = {str(job.job_id): job for job in group.jobs}
         self._group = group
         self._unfinished = unfinished = []
-        suspension = self._states.resume(group, lambda: self._is_interrupted)
+        left_open: StateFile | None = None
         try:
+            suspension = self._states.resume(group, lambda: self._is_interrupted)
             for outcome in self._outcomes(engine, group, suspension):
                 job = self._in_engine.pop(outcome.request_id)
                 self._heartbeat.put_down(job.job_id)
@@ -136,11 +137,12 @@ class RenderLoop(Loop):
                     self._timings.note(job.settings, outcome)
                 if not self._pass_on(group, job, outcome):
                     unfinished.append(job.job_id)
+            left_open = suspension.left_open
         except Exception as error:
             logger.exception("the engine broke off in group %s", group.group_key)
             self._fail_all(group, f"The engine broke off: {type(error).__name__}: {error}")
-        if unfinished and suspension.left_open is not None:
-            self._states.keep(group, unfinished, suspension.left_open)
+        if unfinished and left_open is not None:
+            self._states.keep(group, unfinished, left_open)
         self._group = None
         self._release(group, unfinished)
         self._timings.save()

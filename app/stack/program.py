@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
+from app.config import state_dir_of
 from app.paths import DEFAULT_STATE_DIR
 
 
@@ -22,8 +22,8 @@ def command(arguments: str, *, state_dir: Path = DEFAULT_STATE_DIR) -> str:
         name = "adloom"
     else:
         name = shlex.quote(_short(program))
-    taken = Path(os.environ.get("ADLOOM_STATE_DIR") or DEFAULT_STATE_DIR).resolve()
-    state = "" if state_dir.resolve() == taken else f" --state-dir {shlex.quote(str(state_dir))}"
+    is_taken = state_dir.resolve() == state_dir_of().resolve()
+    state = "" if is_taken else f" --state-dir {shlex.quote(str(state_dir))}"
     return f"{name} {arguments}{state}"
 
 
