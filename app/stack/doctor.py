@@ -133,14 +133,16 @@ def _processes(folder: StateFolder, record: Record | None) -> Iterator[Check]:
 
 
 def _weights() -> Check:
-    names = []
-    for model in registry.list_models():
-        try:
-            fingerprint = registry.weights_fingerprint(model.model_id)
-        except EngineError as error:
-            remedy = "Restore the checkpoint, or point ADLOOM_MODEL_DIR to its folder."
-            return Check("Model weights", Health.WRONG, str(error), remedy)
-        names.append(f"{model.model_id} ({fingerprint[:12]})")
+    """Damaged weights are wrong, and so are none at all; other models need not be there."""
+    remedy = "Restore the checkpoint, or point ADLOOM_MODEL_DIR to its folder."
+    installed = [m.model_id for m in registry.list_models() if registry.is_installed(m.model_id)]
+    if not installed:
+        folder = registry.checkpoint_folder(registry.list_models()[0].model_id)
+        return Check("Model weights", Health.WRONG, f"there are none in {folder.parent}", remedy)
+    try:
+        names = [f"{model} ({registry.weights_fingerprint(model)[:12]})" for model in installed]
+    except EngineError as error:
+        return Check("Model weights", Health.WRONG, str(error), remedy)
     return Check("Model weights", Health.OK, ", ".join(names))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from flask import Flask
@@ -42,6 +44,24 @@ def expand_all(database: Database) -> None:
                 pass
 
 
+@contextmanager
+def expanding_meanwhile(database: Database) -> Iterator[None]:
+    """The control loop's part, as long as the context is open."""
+    is_over = threading.Event()
+
+    def expand() -> None:
+        while not is_over.wait(0.2):
+            expand_all(database)
+
+    thread = threading.Thread(target=expand)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def test_a_generation_is_queued_rendered_and_waited_for(
     api: Api, database: Database, run: Run
 ) -> None:
@@ -66,10 +86,10 @@ def test_an_order_may_wait_and_is_not_doubled_when_it_is_sent_again(
     api: Api, database: Database, run: Run
 ) -> None:
     run(NullEngine())
-    threading.Timer(0.5, expand_all, [database]).start()
     key = {"Idempotency-Key": "order-1"}
-    first = api.made("/generations?wait=20", ORDER, headers=key)
-    again = api.made("/generations?wait=20", ORDER, headers=key)
+    with expanding_meanwhile(database):
+        first = api.made("/generations?wait=20", ORDER, headers=key)
+        again = api.made("/generations?wait=20", ORDER, headers=key)
     assert (first["status"], first["id"]) == ("succeeded", again["id"])
     assert len(api.get("/generations").json["data"]) == 1
 

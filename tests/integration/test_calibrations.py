@@ -150,8 +150,8 @@ def test_a_quote_takes_fork_steps_and_time_from_what_was_measured(
     assert after.shared_units < before.shared_units
     (steps,) = [each["fork_steps"] for each in after.details["plan"]["terms"]]
     assert steps["backdrop"] == 7
-    # 21.5 seconds for a whole clip.
+    # 21.5 seconds for a whole clip; checks take time beyond the exact price that caps a charge.
     share = after.shared_units / clip_units(DRAFT)
-    assert after.estimated_s == pytest.approx(21.5 * share)
+    assert 21.5 * share <= after.estimated_s < 21.5 * 12
     exact = after.details["profiles"]["exact"]
     assert exact["estimated_s"] == pytest.approx(21.5 * 12)

@@ -46,7 +46,7 @@ def test_an_unknown_model_names_those_there_are() -> None:
 
 def test_an_unsupported_task_names_what_the_model_can_do() -> None:
     settings = replace(default_settings("adloom-tiny"), task=GenerationTask.R2V)
-    with pytest.raises(UnsupportedTask, match="only t2v, i2v, t2i; r2v is done by: wan2.1-vace"):
+    with pytest.raises(UnsupportedTask, match=r"only t2v, i2v, t2i; r2v is done by: wan2\.1-vace"):
         validate(settings)
 
 
