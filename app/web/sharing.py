@@ -31,6 +31,7 @@ DECISIONS: Mapping[str, str] = {
     "kept": "The promise was kept",
     "narrowed": "Shares less since a check in its family failed",
     "re-rendered": "Rendered again with less shared, because a check failed",
+    "replaced": "Delivered as it is without sharing, because its check failed",
 }
 
 
@@ -148,18 +149,19 @@ def _note(edge: Mapping[str, Any]) -> str:
 
 def _guard_words(guard: Mapping[str, Any]) -> str:
     words = DECISIONS.get(guard.get("decision", ""), "Checked")
-    if not guard.get("sampled"):
-        return f"{words}; others of its family were compared with their exact render"
+    if not guard.get("sampled") and not guard.get("screened"):
+        return f"{words}; others of its family were compared with renders that share nothing"
+    reference = "exact render" if guard.get("sampled") else "render that shares nothing"
     measured = [
         f"{label} {guard[key]:.2f}{unit}"
         for key, label, unit in (
-            ("projection", "change", " of the exact one"),
-            ("drift", "drift", " of the exact one"),
+            ("projection", "change", " of its own"),
+            ("drift", "drift", " of its own"),
             ("psnr", "PSNR", " dB"),
         )
         if guard.get(key) is not None
     ]
-    return f"{words}; compared with its exact render: {', '.join(measured) or 'equal'}"
+    return f"{words}; compared with its {reference}: {', '.join(measured) or 'equal'}"
 
 
 def _number(value: float) -> str:
