@@ -115,6 +115,8 @@ def watch(
                 next_line += LINE_EVERY_S
                 line = f"{progress.done} of {progress.total} {eta}".rstrip()
                 console.print(line, soft_wrap=True, markup=False)
+        if not console.is_terminal:
+            console.print(f"{progress.done} of {progress.total}", markup=False)
 
 
 def collect(

@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.access import Actor
-from app.models import Batch, Quote
+from app.models import Batch, ExpansionMode, Quote
 from app.services import batches
 from app.services.quotes import COMPARED_PROFILES, QuoteValue
+from app.services.specs import BatchSpec, SpecParameter
 from app.web.facts import mode_words, settings_facts
 from app.web.presets import PROFILES
 from app.web.samples import sample_prompts
@@ -20,11 +21,16 @@ from engine.types import QualityProfile
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterPrice:
-    """What one more value of a parameter costs, in clips and in money."""
+    """What one more value of a parameter costs.
+
+    `added` is how many variants it brings, `clips` what each of them takes in full clips, and
+    `cost_micros` the price of all of them.
+    """
 
     name: str
     kind: str
     values: int | None
+    added: int
     clips: float | None
     cost_micros: int | None
 
@@ -57,16 +63,25 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "settings_facts": facts,
         "qualities": profile_prices(quote, spec.settings.profile),
         "prices": [
-            ParameterPrice(
-                name=item.name,
-                kind=item.kind,
-                values=len(item.values) or None,
-                clips=unit_prices.get(item.name),
-                cost_micros=_clip_cost(quote, unit_prices.get(item.name)),
-            )
+            _parameter_price(item, quote, spec, unit_prices.get(item.name))
             for item in spec.parameters
         ],
     }
+
+
+def _parameter_price(
+    item: SpecParameter, quote: Quote, spec: BatchSpec, clips: float | None
+) -> ParameterPrice:
+    is_crossed = spec.mode is ExpansionMode.CARTESIAN and bool(item.values)
+    added = quote.variant_count // len(item.values) if is_crossed else spec.takes
+    return ParameterPrice(
+        name=item.name,
+        kind=item.kind,
+        values=len(item.values) or None,
+        added=added,
+        clips=clips,
+        cost_micros=_clip_cost(quote, None if clips is None else clips * added),
+    )
 
 
 def _guard_cost(quote: Quote, chosen: QualityProfile) -> int:

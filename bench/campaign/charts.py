@@ -27,31 +27,56 @@ def bars(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def curves(cells: Cells, sides: Sequence[str]) -> str:
-    """Seconds per variant over the number of siblings; the full height is the plain loop."""
+    """Seconds per variant over the number of siblings, of the sides timed at several sizes."""
     families = [name for name in speed_families(cells) if name.startswith("three-")]
-    width = 520 / max(1, len(families) - 1)
+    across = {name: 70 + 500 / max(1, len(families) - 1) * at for at, name in enumerate(families)}
+    found = {
+        name: {
+            f: cells[key]["seconds"]
+            for f in families
+            if _is_timed(cells, key := f"speed|{name}|{f}")
+        }
+        for name in sides
+    }
+    drawn = {name: seconds for name, seconds in found.items() if len(seconds) > 1}
+    top = 1.1 * max((max(seconds.values()) for seconds in drawn.values()), default=1.0)
     parts = [
-        f'<text x="{60 + width * at:.0f}" y="330" text-anchor="middle">{name.split("-")[1]}</text>'
-        for at, name in enumerate(families)
+        '<text x="70" y="24" font-weight="bold">Seconds per variant by the size of the family'
+        "</text>",
+        '<text x="320" y="350" text-anchor="middle">siblings in one family</text>',
+        *(
+            f'<text x="{x:.0f}" y="330" text-anchor="middle">{name.split("-")[1]}</text>'
+            for name, x in across.items()
+        ),
     ]
-    loops = [cells[f"speed|{BASELINE}|{f}"] for f in families if f"speed|{BASELINE}|{f}" in cells]
-    top = max((each["seconds"] for each in loops), default=1.0)
+    for tick in (top * share for share in (0, 0.25, 0.5, 0.75, 1)):
+        y = _height(tick, top)
+        parts.append(
+            f'<line x1="70" y1="{y:.1f}" x2="570" y2="{y:.1f}" stroke="#e2e8f0"/>'
+            f'<text x="62" y="{y + 4:.1f}" text-anchor="end">{tick:.2f}</text>'
+        )
     colours = iter(("#718096", "#dd6b20", "#38a169", "#2b6cb0", "#805ad5", "#d53f8c", "#000000"))
-    for name in sides:
-        points = [
-            (60 + width * at, 310 - 280 * cells[f"speed|{name}|{f}"]["seconds"] / top)
-            for at, f in enumerate(families)
-            if "seconds" in cells.get(f"speed|{name}|{f}", {})
-        ]
-        if len(points) > 1:
-            colour = next(colours)
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            parts.append(
-                f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
-                f'<text x="{points[-1][0] + 8:.1f}" y="{points[-1][1] + 4:.1f}" fill="{colour}">'
-                f"{_escape(name)}</text>"
-            )
-    return _svg(800, 345, parts)
+    label_y = 0.0
+    for name, seconds in sorted(drawn.items(), key=lambda item: -list(item[1].values())[-1]):
+        colour = next(colours)
+        points = [(across[family], _height(value, top)) for family, value in seconds.items()]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        # The slowest comes first, at the top; labels keep a line's distance.
+        label_y = max(points[-1][1] + 4, label_y + 16)
+        parts.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            f'<text x="{points[-1][0] + 8:.1f}" y="{label_y:.1f}" fill="{colour}">'
+            f"{_escape(name)}</text>"
+        )
+    return _svg(800, 365, parts)
+
+
+def _is_timed(cells: Cells, key: str) -> bool:
+    return "seconds" in cells.get(key, {})
+
+
+def _height(seconds: float, top: float) -> float:
+    return 310 - 270 * seconds / top
 
 
 def _svg(width: int, height: int, parts: Sequence[str]) -> str:

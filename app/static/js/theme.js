@@ -1,5 +1,5 @@
 // The light, dark or system theme. A cookie keeps it, so the server renders the right one at once.
-const ORDER = ["system", "light", "dark"];
+const DARK = window.matchMedia("(prefers-color-scheme: dark)");
 const A_YEAR_S = 365 * 24 * 3600;
 
 export function startTheme() {
@@ -8,7 +8,9 @@ export function startTheme() {
   button.hidden = false;
   button.addEventListener("click", () => {
     const root = document.documentElement;
-    const next = ORDER[(ORDER.indexOf(root.dataset.theme) + 1) % ORDER.length];
+    // The first click always shows a change: away from what the system looks like.
+    const order = DARK.matches ? ["system", "light", "dark"] : ["system", "dark", "light"];
+    const next = order[(order.indexOf(root.dataset.theme) + 1) % order.length];
     root.dataset.theme = next;
     document.cookie = `theme=${next}; path=/; max-age=${A_YEAR_S}; samesite=lax`;
     button.setAttribute("aria-label", `Theme: ${next}. Change`);
