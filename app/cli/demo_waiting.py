@@ -48,9 +48,11 @@ class Waiting:
 
 
 def time_left(progress: Progress) -> str:
-    """The estimate in words, or nothing as long as there is none."""
+    """The estimate in words, or nothing as long as there is none; checks and files come last."""
     if progress.eta_s is None:
         return ""
+    if round(progress.eta_s) < 1:
+        return "finishing"
     minutes, seconds = divmod(round(progress.eta_s), 60)
     return f"about {minutes}:{seconds:02d} left"
 
