@@ -66,7 +66,7 @@ def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quote
     assert len(artifacts) == 3
     # What was quoted; each row is rounded down to whole millionths by itself.
     charged = sum(row.cost_micros for row in usage)
-    assert quote.cost_micros - len(usage) <= charged <= quote.cost_micros < quote.full_cost_micros
+    assert quote.cost_micros - len(usage) <= charged <= quote.cost_micros <= quote.full_cost_micros
     assert sorted(row.units for row in usage) == sorted(
         artifact.provenance["work_units"] for artifact in artifacts
     )
@@ -84,12 +84,15 @@ def test_a_launched_batch_becomes_playable_videos_planned_as_a_tree_at_the_quote
         assert (video.width, video.height) == (SETTINGS["width"], SETTINGS["height"])
         assert len(frames) == SETTINGS["num_frames"]
         assert video.average_rate == SETTINGS["fps"]
-    # Nothing was measured of this model before, so a pair of the three is checked.
+    # Nothing was measured of this model before, so a pair of the three is checked exactly. Random
+    # weights keep no promise, so the third, which shared a step, is rendered again without.
     (shared,) = [each for each in artifacts if not each.provenance["guard"]["sampled"]]
-    first, own = shared.provenance["edges"]
-    assert (first["start"], first["stop"], first["leaves"]) == (0, 1, 3)
-    assert (own["start"], own["stop"], own["leaves"]) == (1, 8, 1)
-    assert shared.provenance["forwards"]["saved"]["shared_prefix"] > 1
+    assert quote.details["plan"]["terms"][0]["fork_steps"]["backdrop"] == 1
+    guard = shared.provenance["guard"]
+    assert (guard["screened"], guard["decision"]) == (True, "re-rendered")
+    assert guard["latest_forks"]["backdrop"] == 0
+    (own,) = shared.provenance["edges"]
+    assert (own["start"], own["stop"], own["leaves"]) == (0, 8, 1)
 
 
 def launch(database: Database, actor: Actor) -> object:

@@ -38,12 +38,14 @@ def test_a_worker_that_lost_its_lease_drops_its_output(
     enqueue: Callable[..., list[UUID]],
     pass_time: Callable[..., None],
     read_job: Callable[[UUID], RenderJob],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Its heartbeat learns nothing.
+    monkeypatch.setattr(heartbeat.Heartbeat, "_renew", lambda _: None)
     [job_id] = enqueue(["slow"])
     released_engine = threading.Event()
     slow = NullEngine(on_step=lambda _: released_engine.wait(WAIT_S) and None)
-    # Its heartbeat comes too late to learn anything.
-    run(slow, settings=replace(SETTINGS_OF_TESTS, lease_s=300.0))
+    run(slow)
     assert slow.is_busy.wait(WAIT_S)
     pass_time(1_000)
     with database.system_scope() as session:
