@@ -27,6 +27,7 @@ def test_doctor_finds_nothing_wrong_with_a_stopped_installation(
     monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.chdir(adloom.state_dir.parent)
     result = adloom.run("doctor")
     assert result.exit_code == 0, result.output
     # The words can be typed as they stand: this program is not where a shell looks for it.

@@ -171,7 +171,7 @@ def test_a_spreadsheet_becomes_a_quoted_batch(editor: Browser, campaign: Campaig
     assert "<option selected>geo</option>" in mapping.text
     assert "second" in mapping.text
     columns = {"column:backdrop": "backdrop", "column:geography": "geo", "column:audience": ""}
-    batch = editor.post(f"{page.location}/batches", columns | {"column:audience": "audience"})
+    batch = editor.post(page.location, columns | {"column:audience": "audience"})
     quote = editor.get(batch.location).text
     assert "for 2 variants" in quote
     assert '<span class="slot kind--geography" title="geography">Oslo</span>' in quote

@@ -165,7 +165,7 @@ def test_an_expansion_that_fails_is_told_with_its_reason(
     def refuse(*_: object) -> object:
         raise InvalidInput("The upload has changed.")
 
-    monkeypatch.setattr(expanding, "_next_drafts", refuse)
+    monkeypatch.setattr(expanding, "_open_at_cursor", refuse)
     with database.system_scope() as session:
         session.execute(update(Batch).values(state=BatchState.EXPANDING, expanded_at=None))
     with database.system_scope() as session:

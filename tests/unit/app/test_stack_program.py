@@ -29,6 +29,7 @@ def test_another_program_of_that_name_is_not_taken_for_this_one(
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     assert command("up") == f"{PROGRAM} up"
 
 

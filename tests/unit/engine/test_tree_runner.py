@@ -133,7 +133,7 @@ def test_a_tree_equals_segments_run_by_hand_bit_for_bit(
             whole = f"{prompt}, {place}"
             leaf = run_segment(pipeline, stop=STEPS, state=branch, prompt=whole, **call)
             frames = one_by_one._runners["adloom-tiny"].model.runner.decode(
-                leaf.latents, leaf.requests[0]
+                leaf.latents, _family()[0]
             )
             np.testing.assert_array_equal(results[f"{backdrop}/runners/{place}"].frames, frames)
 
