@@ -112,7 +112,7 @@ def test_a_file_without_a_header_is_asked_about_with_the_keyboard_alone(
 ) -> None:
     page = open_upload(**options)
     choosers: list[FileChooser] = []
-    page.on("filechooser", choosers.append)
+    page.on("filechooser", lambda chooser: choosers.append(chooser))
     page.locator("#file").focus()
     # A page that was just opened passes over keys for a moment.
     for _ in range(20):
