@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from engine.config import train_dir
+from engine.tiny import vocabulary
 from engine.tiny.classifier import train_judge
 from engine.tiny.clips import ClipCache
 from engine.tiny.export import export
@@ -53,12 +54,18 @@ def run_stage(stage: str, run: RunFolder, timer: Timer, options: argparse.Namesp
     if stage == "transformer":
         return TransformerTrainer(run, TransformerPlan()).train(latents, timer)
     if stage == "cool":
-        trainer = TransformerTrainer(
-            run, TransformerPlan(cool_from=options.cool_from), cool_down=options.cool_down
-        )
-        return trainer.train(latents, timer)
+        return _cool(run, timer, latents, options)
     run.log("export", target=str(options.out), size_bytes=export(run, options.out))
     return True
+
+
+def _cool(run: RunFolder, timer: Timer, latents: LatentCache, options: argparse.Namespace) -> bool:
+    plan = TransformerPlan(
+        cool_from=options.cool_from,
+        favoured_values=frozenset(options.favour) - vocabulary.SIZES.keys(),
+        favoured_buckets=frozenset(options.favour) & vocabulary.SIZES.keys(),
+    )
+    return TransformerTrainer(run, plan, cool_down=options.cool_down).train(latents, timer)
 
 
 def main() -> int:
@@ -75,6 +82,12 @@ def main() -> int:
     parser.add_argument("--cool-down", type=int, default=1000, help="steps of --stage cool")
     parser.add_argument(
         "--cool-from", type=float, default=1.0, help="share of the rates --stage cool begins with"
+    )
+    parser.add_argument(
+        "--favour",
+        nargs="*",
+        default=[],
+        help="values and sizes, such as sneaker 16:9, that --stage cool draws twice as often",
     )
     parser.add_argument("--threads", type=int, default=1, help="processor threads")
     parser.add_argument(

@@ -5,6 +5,7 @@ import os
 import random
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,9 @@ class TransformerPlan:
     steps: int | None = None  # None: until stopped
     cool_down_average_decay: float = 0.99
     cool_from: float = 1.0  # share of the rates that a cool-down begins with
+    # Clips that show one of these values are drawn twice as often, those of the bucket as well.
+    favoured_values: frozenset[str] = frozenset()
+    favoured_buckets: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +105,29 @@ class LatentSampler:
     def __init__(self, cache: LatentCache, plan: TransformerPlan, rng: np.random.Generator) -> None:
         self.buckets = {b: cache.load(b, held_out=False) for b in vocabulary.SIZES}
         self.plan, self.rng = plan, rng
+        self._bucket_shares = _shares(bucket in plan.favoured_buckets for bucket in self.buckets)
+        self._clip_shares = {
+            bucket: _shares(not plan.favoured_values.isdisjoint(s.values()) for s in scenes)
+            for bucket, (_, scenes) in self.buckets.items()
+        }
 
     def draw(self) -> tuple[str, Batch]:
         """The task's name and a batch of it from one random bucket."""
         task = str(self.rng.choice(("t2v", "i2v", "t2i"), p=self.plan.shares))
-        latents, scenes = self.buckets[str(self.rng.choice(list(self.buckets)))]
+        bucket = str(self.rng.choice(list(self.buckets), p=self._bucket_shares))
+        latents, scenes = self.buckets[bucket]
         size = self.plan.image_batch if task == "t2i" else self.plan.batch
-        index = self.rng.integers(len(latents), size=size)
+        index = self.rng.choice(len(latents), size=size, p=self._clip_shares[bucket])
         chosen = latents[torch.from_numpy(index)].float()
         if task == "t2i":
             chosen = chosen[:, :, :1]
         return task, Batch(chosen, [scenes[i] for i in index], task == "i2v")
+
+
+def _shares(is_favoured: Iterable[bool]) -> np.ndarray:
+    weights = np.array([2.0 if each else 1.0 for each in is_favoured])
+    shares: np.ndarray = weights / weights.sum()
+    return shares
 
 
 class TransformerTrainer:

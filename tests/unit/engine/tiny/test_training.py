@@ -1,7 +1,10 @@
 """Two steps of every stage with small settings: they run, change the weights and resume."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from diffusers import WanPipeline
@@ -13,7 +16,7 @@ from engine.tiny.latents import LatentCache
 from engine.tiny.restore import restore
 from engine.tiny.runs import RunFolder, Timer
 from engine.tiny.text import TextPlan, load_text, tokenise, train_text
-from engine.tiny.transformer_training import TransformerPlan, TransformerTrainer
+from engine.tiny.transformer_training import LatentSampler, TransformerPlan, TransformerTrainer
 from engine.tiny.vae_training import Phase, VaePlan, VaeTrainer
 
 VAE_PLAN = VaePlan(
@@ -24,6 +27,7 @@ VAE_PLAN = VaePlan(
     decoder_phases=(Phase("clips", 1, 1, 5, 64, 1.0, 0.05),),
     start_images=64,
 )
+WIDE = (8, 14)  # latent height and width of 16:9
 TRANSFORMER_PLAN = TransformerPlan(batch=2, image_batch=2, compiled=False, steps=2)
 
 
@@ -104,6 +108,33 @@ def test_a_missing_stage_is_named(tmp_path: Path) -> None:
 def test_time_that_is_up_stops_a_stage_and_says_so(run: RunFolder) -> None:
     timer = Timer(0)
     assert not LatentCache(run, ClipCache(run.folder("clips"), shard_clips=2)).extend(6, timer)
+
+
+def test_favoured_clips_and_sizes_are_drawn_twice_as_often(run: RunFolder) -> None:
+    latents = LatentCache(run, ClipCache(run.folder("clips"), shard_clips=2))
+    _, scenes = latents.load("16:9", held_out=False)
+    (favoured, *_) = [scene["product"] for scene in scenes]
+    assert favoured is not None
+    plan = replace(
+        TRANSFORMER_PLAN,
+        batch=64,
+        image_batch=64,
+        favoured_values=frozenset({favoured}),
+        favoured_buckets=frozenset({"16:9"}),
+    )
+    sampler = LatentSampler(latents, plan, np.random.default_rng(0))
+    buckets: Counter[tuple[int, ...]] = Counter()
+    products: Counter[str | None] = Counter()
+    for _ in range(400):
+        _, batch = sampler.draw()
+        shape = tuple(batch.latents.shape[-2:])
+        buckets[shape] += 1
+        if shape == WIDE:
+            products.update(scene["product"] for scene in batch.scenes)
+    assert buckets[WIDE] / 400 == pytest.approx(2 / 5, abs=0.08)
+    count = sum(scene["product"] == favoured for scene in scenes)
+    expected = 2 * count / (len(scenes) + count)
+    assert products[favoured] / products.total() == pytest.approx(expected, abs=0.03)
 
 
 def test_cooling_down_keeps_the_run_as_it_was_and_is_what_gets_exported(
