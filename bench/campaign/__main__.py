@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 TESTS = (
     "tests/unit/engine/test_engine.py",
     "tests/unit/engine/test_tree_runner.py",
+    "tests/unit/engine/test_tree_trouble.py",
     "tests/unit/engine/test_fast_math.py",
 )
 

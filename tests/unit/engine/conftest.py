@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from engine.registry import default_settings
 from engine.types import GenerationRequest, GenerationTask, RenderSettings
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
 
 MakeRequest = Callable[..., GenerationRequest]
 
@@ -52,3 +55,34 @@ def make_request() -> MakeRequest:
         return replace(request, **changes)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def make_engine(model_dir: Path) -> Callable[..., Engine]:
+    """Engines that keep nothing from test to test, unless the limit says so."""
+
+    # Local imports: most tests here need no torch.
+    from engine.config import EngineConfig
+    from engine.engine import Engine
+
+    def make(**changes: Any) -> Engine:
+        known: dict[str, Any] = {
+            "model_dir": model_dir,
+            "device": "cpu",
+            "cache_bytes": 0,
+            "guard_every": 0,
+            "fast_math": False,
+        }
+        return Engine(EngineConfig(**(known | changes)))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def one_by_one(make_engine: Callable[..., Engine]) -> Engine:
+    return make_engine(batch_size=1)
+
+
+@pytest.fixture(scope="module")
+def batched(make_engine: Callable[..., Engine]) -> Engine:
+    return make_engine(batch_size=4)
