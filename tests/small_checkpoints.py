@@ -27,6 +27,23 @@ from engine.registry import ModelSpec, Size
 LETTERS = "abcdefghijklmnopqrstuvwxyz,.0123456789'"
 WIDTH = 32
 FLOW: dict[str, Any] = {"prediction_type": "flow_prediction", "use_flow_sigmas": True}
+# What the language and picture models inside large text encoders have in common.
+LANGUAGE: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": WIDTH,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+}
+VISION: dict[str, Any] = {
+    "hidden_size": 16,
+    "intermediate_size": WIDTH,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
 
 
 @cache
@@ -224,23 +241,8 @@ def _language_tokenizer(*special: str, **options: Any) -> Any:
 def _write_flux2(folder: Path) -> None:
     special = ("[IMG]", "[IMG_BREAK]", "[IMG_END]", "[INST]", "[/INST]")
     tokenizer = _language_tokenizer(*special, additional_special_tokens=list(special))
-    text = transformers.MistralConfig(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=WIDTH,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
-    vision = transformers.PixtralVisionConfig(
-        hidden_size=16,
-        intermediate_size=WIDTH,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=32,
-        patch_size=8,
-    )
+    text = transformers.MistralConfig(num_hidden_layers=4, **LANGUAGE)
+    vision = transformers.PixtralVisionConfig(**VISION)
     encoder = transformers.Mistral3ForConditionalGeneration(
         transformers.Mistral3Config(text_config=text, vision_config=vision, image_token_index=4)
     )
@@ -329,23 +331,8 @@ def _write_ltx2(folder: Path) -> None:
     tokenizer = transformers.GemmaTokenizer(
         vocab={word: place for place, word in enumerate(words)}, merges=[]
     )
-    text = transformers.Gemma3TextConfig(
-        vocab_size=64,
-        hidden_size=16,
-        intermediate_size=WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-    )
-    vision = transformers.SiglipVisionConfig(
-        hidden_size=16,
-        intermediate_size=WIDTH,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=32,
-        patch_size=8,
-    )
+    text = transformers.Gemma3TextConfig(num_hidden_layers=2, **LANGUAGE)
+    vision = transformers.SiglipVisionConfig(**VISION)
     encoder = transformers.Gemma3ForConditionalGeneration(
         transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
     )
