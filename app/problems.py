@@ -100,7 +100,7 @@ def _details(error: AppError) -> list[dict[str, Any]]:
     if isinstance(error, ValidationFailed):
         return error.errors
     findings = getattr(error, "findings", ())
-    names = ("code", "row", "line", "column", "placeholder")
+    names = ("code", "row", "line", "column", "placeholder", "written")
     return [
         {
             "message": item.message,

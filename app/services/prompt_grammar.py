@@ -8,46 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Final
 
 from jinja2 import nodes
 
-from app.services.prompt_syntax import PromptFinding, make_finding, parse
+from app.services.prompt_advice import MAX_NAME_LENGTH, advise, first_name
+from app.services.prompt_syntax import PromptFinding, make_finding, parse, tag_at
 
 FILTERS: Final = ("lower", "upper", "title", "capitalize", "trim", "default", "truncate")
-MAX_NAME_LENGTH: Final = 64
 MAX_DEPTH: Final = 10
 MAX_TRUNCATE_LENGTH: Final = 500
 COMPARISONS: Final = frozenset({"eq", "ne", "in", "notin"})
 
 _BRACES = re.compile(r"(?<!\{)\{\s*(?P<name>[^\W\d]\w*)\s*\}(?!\})|\}\}|%\}|#\}")
-_NO_SET = "{% set %} is not allowed; give the text as a parameter's value"
-_NO_MACRO = "macros are not allowed; write the text where it is wanted"
-_ONLY_IN_IF = "conditions are not allowed here; write {% if … %} around the text"
-_REFUSED: Final[dict[type[nodes.Node], str]] = {
-    nodes.For: "loops are not allowed; give the parameter several values instead",
-    nodes.Assign: _NO_SET,
-    nodes.AssignBlock: _NO_SET,
-    nodes.Macro: _NO_MACRO,
-    nodes.CallBlock: _NO_MACRO,
-    nodes.FilterBlock: "{% filter %} is not allowed; write {{ name|upper }} at each placeholder",
-    nodes.Getattr: "a dot is not allowed; write one name, such as {{ city_name }}",
-    nodes.Getitem: "square brackets are not allowed; write one name, such as {{ city_name }}",
-    nodes.Call: "calls are not allowed; write the name alone, without parentheses",
-    nodes.Concat: "~ is not allowed; write the placeholders beside each other",
-    nodes.CondExpr: "an inline if is not allowed; write {% if a %}{{ a }}{% else %}…{% endif %}",
-    nodes.Test: "tests are not allowed; {% if name %} asks whether there is a value",
-    nodes.Sub: "subtraction is not allowed; a name is written with _ instead of a hyphen",
-    nodes.Compare: _ONLY_IN_IF,
-    nodes.And: _ONLY_IN_IF,
-    nodes.Or: _ONLY_IN_IF,
-    nodes.Not: _ONLY_IN_IF,
-}
-_NO_ARITHMETIC = "arithmetic is not allowed; write the result as a parameter's value"
 _ONLY_STATEMENTS = "only {% if %}, {% elif %}, {% else %} and {% endif %} are allowed here"
-_ONLY_EXPRESSIONS = "only a name, a text in quotes and filters are allowed here"
+_ONLY_EXPRESSIONS = (
+    "only a name, a text in quotes and filters are allowed here; write one name, such as {{ city }}"
+)
 _ONLY_CONDITIONS = 'ask for a name or compare it with a text, as in {% if market == "US" %}'
 
 
@@ -189,21 +168,19 @@ class _Walk:
             message = (
                 f"a placeholder has two braces on each side; write {{{{ {name} }}}}"
                 if name
-                else f'{match[0]} closes nothing; to show it, write {{{{ "{match[0]}" }}}}'
+                else f'this closes nothing; to show it, write {{{{ "{match[0]}" }}}}'
             )
             offset = node.lineno + match.start()
-            self.findings.append(make_finding(self._source, offset, message, name))
+            finding = make_finding(self._source, offset, message, name)
+            self.findings.append(replace(finding, written=" ".join(match[0].split())))
 
     def _refuse(self, node: nodes.Node, otherwise: str) -> None:
-        message = _REFUSED.get(type(node))
-        if message is None and isinstance(node, nodes.BinExpr | nodes.UnaryExpr):
-            message = _NO_ARITHMETIC
-        self._report(node, message or otherwise)
+        self._report(node, advise(node, otherwise))
 
     def _report(self, node: nodes.Node, message: str) -> None:
-        name = node if isinstance(node, nodes.Name) else node.find(nodes.Name)
-        placeholder = name.name[:MAX_NAME_LENGTH] if name else None
-        self.findings.append(make_finding(self._source, node.lineno, message, placeholder))
+        offset = node.lineno
+        finding = make_finding(self._source, offset, message, first_name(node))
+        self.findings.append(replace(finding, written=tag_at(self._source, offset)))
 
 
 def _is_text(node: nodes.Node) -> bool:

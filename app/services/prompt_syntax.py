@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from jinja2 import Environment, nodes
 from jinja2.exceptions import TemplateSyntaxError
 from jinja2.lexer import TokenStream
 
+from app.services.prompt_advice import advise_tag
+
 # After so many faults a person starts again anyway.
 MAX_SYNTAX_FINDINGS: Final = 20
+# Of a tag in a message.
+MAX_WRITTEN_LENGTH: Final = 60
 
 _OPENING = re.compile(r"\{\{|\{%|\{#")
 _CLOSINGS: Final = {"{{": "}}", "{%": "%}", "{#": "#}"}
@@ -28,16 +32,21 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True, kw_only=True)
 class PromptFinding:
-    """One fault of a prompt template or of a value; line and column count from 1."""
+    """One fault of a prompt template or of a value; line and column count from 1.
+
+    `written` is the tag in which the fault stands, as it was written; `placeholder` its name.
+    """
 
     message: str
     line: int
     column: int
     placeholder: str | None = None
+    written: str | None = None
 
     def __str__(self) -> str:
-        name = f", {{{{ {self.placeholder} }}}}" if self.placeholder else ""
-        return f"line {self.line}, column {self.column}{name}: {self.message}"
+        named = self.written or (f"{{{{ {self.placeholder} }}}}" if self.placeholder else "")
+        place = f"line {self.line}, column {self.column}"
+        return f"{place}, {named}: {self.message}" if named else f"{place}: {self.message}"
 
 
 class _OffsetEnvironment(Environment):
@@ -69,7 +78,8 @@ def parse(source: str) -> tuple[Sequence[nodes.Node], list[PromptFinding]]:
             return _environment.parse(remaining).body, findings
         except TemplateSyntaxError as error:
             fault = _explain(remaining, error)
-            findings.append(make_finding(source, fault.start, fault.message, fault.placeholder))
+            finding = make_finding(source, fault.start, fault.message, fault.placeholder)
+            findings.append(replace(finding, written=tag_at(remaining, fault.start)))
             if fault.end is None:
                 break
             blank = re.sub(r"[^\n]", " ", remaining[fault.start : fault.end])
@@ -90,6 +100,22 @@ def make_finding(
 def locate(source: str, offset: int) -> tuple[int, int]:
     """Line and column, from 1, of a character offset."""
     return source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
+
+
+def tag_at(source: str, offset: int) -> str | None:
+    """The tag around a character, as it was written, shortened; None outside of any tag."""
+    start = _tag_around(source, offset)
+    found = _OPENING.match(source, start)
+    if found is None or start > offset:
+        return None
+    close = source.find(_CLOSINGS[found[0]], max(offset, found.end()))
+    # One that is never closed is shown up to the next one.
+    reopened = _OPENING.search(source, found.end())
+    end = len(source) if close < 0 else close + 2
+    if reopened and reopened.start() < end:
+        end = reopened.start()
+    text = " ".join(source[start:end].split())
+    return text if len(text) <= MAX_WRITTEN_LENGTH else f"{text[:MAX_WRITTEN_LENGTH]}…"
 
 
 def _with_offsets(
@@ -120,8 +146,10 @@ class _Fault:
 def _explain(source: str, error: TemplateSyntaxError) -> _Fault:
     message = _JINJA_POSITION.sub("", error.message or "").rstrip(".")
     start = _tag_around(source, error.lineno)
-    if source.startswith("{{", start):
-        return _explain_placeholder(source, start, message)
+    # At the end of the text the reader has left every tag, whichever came last.
+    is_inside = not message.startswith("Unexpected end of template")
+    if is_inside and source.startswith("{{", start):
+        return _explain_placeholder(source, start)
     if source.startswith("{#", start):
         return _Fault(message="the comment {# is never closed; add #}", start=start)
     return _explain_block(source, start, message)
@@ -140,7 +168,7 @@ def _tag_around(source: str, offset: int) -> int:
     return start
 
 
-def _explain_placeholder(source: str, start: int, message: str) -> _Fault:
+def _explain_placeholder(source: str, start: int) -> _Fault:
     close, reopen = source.find("}}", start), source.find("{{", start + 2)
     is_open = close < 0 or start + 2 < reopen < close
     end = (reopen if reopen > 0 else len(source)) if is_open else close + 2
@@ -159,7 +187,7 @@ def _explain_placeholder(source: str, start: int, message: str) -> _Fault:
         slug = slug if slug.isidentifier() else name
         problem = f"a placeholder's name is one word; write {{{{ {slug} }}}}"
     else:
-        problem = f"this cannot be read ({message}); write {example}"
+        problem = f"this cannot be read; write {example}"
     return _Fault(message=problem, start=start, end=end, placeholder=name)
 
 
@@ -175,13 +203,16 @@ def _explain_block(source: str, start: int, message: str) -> _Fault:
             return _Fault(message="{% endif %} closes no {% if %}", start=match.start())
     if unclosed and message.startswith("Unexpected end"):
         return _Fault(message="{% if %} is never closed; add {% endif %}", start=unclosed[-1])
+    for match in _BLOCK.finditer(source):
+        if advice := advise_tag(match["tag"]):
+            return _Fault(message=advice, start=match.start())
     found = _BLOCK.match(source, start)
     if found and message.startswith("Encountered unknown tag"):
         problem = f"there is no {{% {found['tag']} %}}"
     elif source.find("%}", start) < 0:
         problem = "“{%” is never closed; add %}"
     else:
-        problem = f"this cannot be read ({message})"
+        problem = "this cannot be read"
     return _Fault(
         message=f"{problem}; there are {{% if name %}}, {{% elif name %}}, {{% else %}} and"
         " {% endif %}",

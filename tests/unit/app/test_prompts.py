@@ -74,25 +74,26 @@ def test_white_space_control_keeps_places_right() -> None:
 @pytest.mark.parametrize(
     ("template", "column", "placeholder", "advice"),
     [
-        ("go {% for city in cities %}{{ city }}{% endfor %}", 7, "city", "several values"),
+        ("go {% for city in cities %}{{ city }}{% endfor %}", 7, "city", "one value per line"),
         ("go {{ city.name }}", 11, "city", "{{ city_name }}"),
         ("go {{ city['name'] }}", 11, "city", "{{ city_name }}"),
         ("go {{ city() }}", 11, "city", "without parentheses"),
         ("go {{ lipsum(n=100000) }}", 13, "lipsum", "without parentheses"),
-        ("go {{ city + 1 }}", 7, "city", "parameter's value"),
-        ("go {{ 'a' * 1000000000 }}", 7, None, "parameter's value"),
-        ("go {{ 9 ** 9 }}", 7, None, "parameter's value"),
-        ("go {{ '%1000000000d' % city }}", 7, "city", "parameter's value"),
-        ("go {{ -city }}", 7, "city", "parameter's value"),
-        ("go {{ city ~ place }}", 7, "city", "beside each other"),
-        ("go {{ city-name }}", 7, "city", "_ instead of a hyphen"),
-        ("go {{ city if city else 'x' }}", 7, "city", "{% if a %}"),
-        ("go {{ city is defined }}", 12, "city", "{% if name %}"),
+        ("go {{ city + 1 }}", 7, "city", "write {{ city }} alone"),
+        ("go {{ 'a' * 1000000000 }}", 7, None, "write the result itself"),
+        ("go {{ 9 ** 9 }}", 7, None, "write the result itself"),
+        ("go {{ '%1000000000d' % city }}", 7, "city", "write {{ city }} alone"),
+        ("go {{ -city }}", 7, "city", "write {{ city }} alone"),
+        ("go {{ city ~ place }}", 7, "city", "as in {{ city }}{{ place }}"),
+        ("go {{ city-name }}", 7, "city", "write {{ city_name }}"),
+        ("go {{ city if city else 'x' }}", 7, "city", "{% if city %}{{ city }}{% else %}"),
+        ("go {{ city is defined }}", 12, "city", "{% if city %}"),
         ("go {{ [city] }}", 7, "city", "only a name"),
         ("go {{ none }}", 7, None, "only a name"),
         ("{% macro x() %}{% endmacro %}", 4, None, "write the text where it is wanted"),
-        ("{% set city = 'x' %}", 4, "city", "give the text as a parameter's value"),
-        ("{% include 'x' %}", 4, None, "only {% if %}"),
+        ("{% set city = 'x' %}", 4, "city", "give its text as a value"),
+        ("{% include 'x' %}", 4, None, "write their text here"),
+        ("{% block x %}{% endblock %}", 4, None, "only {% if %}"),
         ("{% filter upper %}x{% endfilter %}", 4, None, "{{ name|upper }}"),
         ("go {{ city|center(1000000000) }}", 12, "city", "there are lower, upper"),
         ("go {{ city|indent(1000000000) }}", 12, "city", "there is no filter “indent”"),
@@ -106,8 +107,8 @@ def test_white_space_control_keeps_places_right() -> None:
         ("go {{ city|truncate(true) }}", 12, "city", "from 1 to 500"),
         ("{% if city > 3 %}x{% endif %}", 7, "city", "==, !=, in, not in"),
         ("{% if city == 3 %}x{% endif %}", 15, None, "put it in quotes"),
-        ("{% if city.x %}x{% endif %}", 11, "city", "{{ city_name }}"),
-        ("{% if city is defined %}x{% endif %}", 12, "city", "{% if name %}"),
+        ("{% if city.x %}x{% endif %}", 11, "city", "{{ city_x }}"),
+        ("{% if city is defined %}x{% endif %}", 12, "city", "{% if city %}"),
         ("a {city} b", 3, "city", "write {{ city }}"),
         ("a }} b", 3, None, "closes nothing"),
         ("a\x00b", 2, None, "U+0000"),
@@ -131,10 +132,12 @@ def test_what_is_not_on_the_list_is_refused_with_its_place_and_what_to_write(
         ("go {{{ city }}} now", 4, "city", "two braces on each side"),
         ("go {{ first name }}", 4, "first", "write {{ first_name }}"),
         ("go {{ city? }}", 4, "city", "write {{ city }}"),
-        ("go {{ city | }}", 4, "city", "expected token 'name'"),
+        ("go {{ city | }}", 4, "city", "cannot be read; write {{ city }}"),
         ("go {% if city %}x", 4, None, "{% if %} is never closed"),
+        ("go {% if city %}{{ city }}", 4, None, "{% if %} is never closed"),
         ("go {% endif %}", 4, None, "closes no {% if %}"),
         ("go {% repeat %}", 4, None, "there is no {% repeat %}"),
+        ("go {% for city in cities %}{{ city }}", 4, None, "one value per line"),
         ("go {% if city", 4, None, "“{%” is never closed"),
         ("go {# note", 4, None, "comment {# is never closed"),
     ],
@@ -166,8 +169,45 @@ def test_every_fault_is_reported_at_once_in_text_order() -> None:
 def test_the_message_of_the_error_names_place_and_placeholder() -> None:
     with pytest.raises(PromptError) as caught:
         parse_prompt("in {{ city.name }}")
-    assert caught.value.message.startswith("Line 1, column 11, {{ city }}: a dot is not allowed")
+    assert caught.value.message.startswith(
+        "Line 1, column 11, {{ city.name }}: a dot is not allowed"
+    )
     assert (caught.value.status, caught.value.field) == (400, "prompt")
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (
+            "go {% for x in xs %}{{ x }}{% endfor %}",
+            "line 1, column 7, {% for x in xs %}: loops are not allowed; write {{ x }} alone and"
+            " give it one value per line, each makes a variant",
+        ),
+        (
+            "go\n  {{-  a +\n 1 }}",
+            "line 2, column 8, {{- a + 1 }}: nothing is worked out here; write {{ a }} alone and"
+            " give it finished values",
+        ),
+        (
+            "on {{ backdrop , in {{ geography }}",
+            "line 1, column 4, {{ backdrop , in: “{{” is never closed; write {{ backdrop }}",
+        ),
+        (
+            "in {city}",
+            "line 1, column 4, {city}: a placeholder has two braces on each side; write {{ city }}",
+        ),
+        ("in }}", 'line 1, column 4, }}: this closes nothing; to show it, write {{ "}}" }}'),
+        (
+            "{{ " + "a" * 40 + ".b + " + "c" * 40 + " }}",
+            "line 1, column 4, {{ " + "a" * 40 + ".b + " + "c" * 12 + "…: nothing is worked out"
+            " here; write {{ " + "a" * 40 + " }} alone and give it finished values",
+        ),
+    ],
+)
+def test_a_message_names_what_was_written_and_what_to_write_instead(
+    template: str, message: str
+) -> None:
+    assert str(only_finding(template)) == message
 
 
 @pytest.mark.parametrize(
