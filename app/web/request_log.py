@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from http import HTTPStatus
 from uuid import uuid4
 
 from flask import Flask, Response, g, has_request_context, request
@@ -13,7 +14,9 @@ HEADER = "X-Request-ID"
 LOG = logging.getLogger("app.request")
 # An id from a proxy is kept if it can do no harm in a log line.
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-_QUIET = frozenset({"static", "health.live", "health.ready"})
+# Fetched by pages and monitors, not by people: one page asks for dozens.
+_QUIET = frozenset({"static", "health.live", "health.ready", "media.show", "share_links.media"})
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class RequestIdFilter(logging.Filter):
@@ -46,12 +49,20 @@ def _begin() -> None:
 def _end(response: Response) -> Response:
     response.headers[HEADER] = g.request_id
     milliseconds = 1000 * (time.perf_counter() - g.started_s)
-    level = logging.DEBUG if request.endpoint in _QUIET else logging.INFO
+    level = logging.DEBUG if _is_quiet(response) else logging.INFO
     # A token in an address opens what it is for: it stays out of the log.
     is_secret = "token" in (request.view_args or {})
     path = str(request.url_rule) if is_secret else request.path
     LOG.log(level, "%s %s %d %.0f ms", request.method, path, response.status_code, milliseconds)
     return response
+
+
+def _is_quiet(response: Response) -> bool:
+    """Whether the line would drown what matters: files, and what pages ask for by themselves."""
+    if request.method not in _READS or response.status_code >= HTTPStatus.BAD_REQUEST:
+        return False
+    is_unchanged = response.status_code == HTTPStatus.NOT_MODIFIED
+    return is_unchanged or request.endpoint in _QUIET or "HX-Request" in request.headers
 
 
 def register(app: Flask, *, level: str) -> None:
