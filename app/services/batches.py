@@ -1,39 +1,19 @@
-"""The life of a batch as people steer it: create with a quote, launch, pause, resume, cancel."""
+"""The life of a batch as people steer it: launch, pause, resume, cancel, try again."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from uuid import UUID
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
-from app.db import config_of
-from app.errors import Conflict, InvalidInput, ServiceUnavailable
-from app.models import (
-    Batch,
-    BatchState,
-    Campaign,
-    JobState,
-    PromptTemplate,
-    Quote,
-    RenderJob,
-    Upload,
-    Workspace,
-)
+from app.errors import Conflict
+from app.models import Batch, BatchState, Campaign, JobState, RenderJob
 from app.queues import Queue, ring_after_commit
-from app.services import calibrations, completion, quotes
-from app.services.batch_checks import (
-    check_placeholders,
-    check_upload,
-    check_upload_values,
-    checked_count,
-    checked_requests,
-)
-from app.services.expanding import open_source
+from app.services import completion
+from app.services.batch_creation import create_batch, duplicate_batch, estimate_batch
 from app.services.jobs import transition
-from app.services.planning import find_varying
 from app.services.progress import (
     UNSUCCESSFUL_STATES,
     FailureSummary,
@@ -41,12 +21,8 @@ from app.services.progress import (
     get_progress,
     list_failures,
 )
-from app.services.quotes import QuoteValue
 from app.services.scoping import get_in_workspace
-from app.services.specs import BatchSpec, check_settings
 from app.services.variant_views import VariantView, get_variant, list_variants
-from app.storage import storage_from_url
-from engine.errors import CheckpointError, InvalidRequest
 
 __all__ = [
     "FailureSummary",
@@ -67,80 +43,6 @@ __all__ = [
     "resume_batch",
     "retry_failed",
 ]
-
-MAX_NAME_LENGTH = 200
-
-
-def create_batch(
-    session: Session,
-    actor: Actor,
-    *,
-    campaign_id: UUID,
-    spec: BatchSpec,
-    upload_id: UUID | None = None,
-    name: str | None = None,
-) -> Batch:
-    """A batch with its quote; every variant is made once to price it, and none is kept.
-
-    InvalidInput names the placeholder, setting or row that cannot be used, LimitExceeded the
-    workspace's limit. Nothing is rendered before `launch_batch`, except previews.
-    """
-    value = estimate_batch(session, actor, campaign_id=campaign_id, spec=spec, upload_id=upload_id)
-    campaign = get_in_workspace(session, actor, Campaign, campaign_id)
-    template = _latest_template(session, campaign)
-    batch = Batch(
-        workspace_id=actor.workspace_id,
-        campaign_id=campaign.id,
-        prompt_template_id=template.id,
-        upload_id=upload_id,
-        name=_name(session, campaign, name),
-        state=BatchState.PREVIEWING,
-        mode=spec.mode,
-        spec=spec.to_json(),
-        variant_count=value.variant_count,
-        created_by=actor.user_id,
-    )
-    session.add(batch)
-    session.flush()
-    session.add(Quote(workspace_id=actor.workspace_id, batch_id=batch.id, **asdict(value)))
-    session.flush()
-    return batch
-
-
-def estimate_batch(
-    session: Session,
-    actor: Actor,
-    *,
-    campaign_id: UUID,
-    spec: BatchSpec,
-    upload_id: UUID | None = None,
-) -> QuoteValue:
-    """The quote that the batch would have; raises as `create_batch`, and keeps nothing."""
-    require(actor, Action.EDIT)
-    campaign = get_in_workspace(session, actor, Campaign, campaign_id)
-    template = _latest_template(session, campaign)
-    check_placeholders(template, spec)
-    check_settings(spec)
-    if upload_id is not None:
-        upload = get_in_workspace(session, actor, Upload, upload_id)
-        check_upload(upload, campaign, spec)
-        check_upload_values(storage_from_url(config_of(session)), upload, template, spec)
-    workspace = session.get_one(Workspace, actor.workspace_id)
-    checked_count(spec, workspace)
-    try:
-        source = open_source(session, spec, prompt_template_id=template.id, upload_id=upload_id)
-        return quotes.estimate(
-            spec,
-            checked_requests(source),
-            rate_micros_per_unit=workspace.rate_micros_per_unit,
-            currency=workspace.currency,
-            varying=find_varying(spec, source.read_rows),
-            measured=calibrations.load_with_shipped(session, spec.settings.model_id),
-        )
-    except CheckpointError as error:
-        raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error
-    except InvalidRequest as error:
-        raise InvalidInput(str(error), field=error.field) from error
 
 
 def get_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
@@ -222,21 +124,6 @@ def cancel_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
     return batch
 
 
-def duplicate_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
-    """A new batch of the same values, settings and upload, quoted anew with the newest prompt.
-
-    What was finished before is not rendered or charged again.
-    """
-    batch = get_batch(session, actor, batch_id)
-    return create_batch(
-        session,
-        actor,
-        campaign_id=batch.campaign_id,
-        spec=BatchSpec.model_validate(batch.spec),
-        upload_id=batch.upload_id,
-    )
-
-
 def retry_failed(session: Session, actor: Actor, batch_id: UUID) -> int:
     """Give failed and quarantined jobs all their tries again; returns how many."""
     sources = (
@@ -281,24 +168,3 @@ def _check(
     if sources and batch.state not in sources:
         raise Conflict(f"A batch that is {batch.state.value} cannot be {verb}.")
     return batch
-
-
-def _latest_template(session: Session, campaign: Campaign) -> PromptTemplate:
-    template = session.scalars(
-        select(PromptTemplate)
-        .where(PromptTemplate.campaign_id == campaign.id)
-        .order_by(PromptTemplate.version.desc())
-        .limit(1)
-    ).one_or_none()
-    if template is None:
-        raise InvalidInput("Write a prompt for this campaign first.", field="prompt")
-    return template
-
-
-def _name(session: Session, campaign: Campaign, name: str | None) -> str:
-    if name and name.strip():
-        return " ".join(name.split())[:MAX_NAME_LENGTH]
-    number = session.scalar(
-        select(func.count()).select_from(Batch).where(Batch.campaign_id == campaign.id)
-    )
-    return f"Batch {(number or 0) + 1}"
