@@ -56,6 +56,12 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def is_fault(message: str) -> bool:
+    """Whether a line in the browser's console tells of a fault: a request that gave way to a newer
+    one, or to the next page, is logged by htmx as well."""
+    return not message.startswith(("htmx:afterRequest", "htmx:sendAbort"))
+
+
 @dataclass
 class Site:
     """The dashboard behind an address."""
@@ -135,7 +141,9 @@ def open_page(chromium: Browser, site: Site) -> Iterator[Callable[..., Page]]:
         page.on(
             "console",
             lambda message: (
-                errors.append(f"{page.url}: {message.text}") if message.type == "error" else None
+                errors.append(f"{page.url}: {message.text}")
+                if message.type == "error" and is_fault(message.text)
+                else None
             ),
         )
         return page
