@@ -2,11 +2,12 @@
 
 TEST_STEP_S is the time of a step, TEST_POLL_S that between looks for work, TEST_LOAD_S that of
 making the engine, TEST_RENDER_LOG the file that tells of each render. With TEST_ENDLESS_STEP, a
-step computes with torch and never ends.
+step computes with torch and never ends. The interpreter says so when it begins to tidy up.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from dataclasses import replace
@@ -19,6 +20,7 @@ from tests.engines import CrashingEngine
 from workers.application import create_celery
 
 _config = Config.from_environment()
+atexit.register(print, "the interpreter tidies up", flush=True)
 
 
 def make_engine(_: Database) -> CrashingEngine:

@@ -68,11 +68,10 @@ def _loops_step(runtime: Runtime) -> type[bootsteps.StartStopStep]:
             runtime.stop()
 
         def stop(self, parent: Worker) -> None:
-            del parent
             runtime.stop()
-            if not runtime.join():
-                # Runs before every other handler, because it is the last to be registered.
-                atexit.register(_end_at_once)
+            runtime.join()
+            # Runs before every other handler, because it is the last to be registered.
+            atexit.register(_end_at_once, parent.exitcode or 0)
 
         def terminate(self, parent: Any) -> None:
             self.stop(parent)
@@ -80,14 +79,15 @@ def _loops_step(runtime: Runtime) -> type[bootsteps.StartStopStep]:
     return Loops
 
 
-def _end_at_once() -> None:
-    """End the process in good order although a thread of it is inside native code.
+def _end_at_once(code: int) -> None:
+    """End the process without the interpreter's tidying up: everything of ours has ended.
 
-    A denoising step or the loading of torch cannot be interrupted, and the interpreter must not
-    tidy up under it: torch's threads would abort the process ("terminate called without an
-    active exception"), and the stop that was asked for would look like a crash.
+    Collecting what torch and the models left takes seconds of processor time, on a busy machine
+    longer than anybody waits for a stop. And where a thread is still inside native code (a
+    denoising step and the loading of torch cannot be interrupted), tidying up under it would abort
+    the process ("terminate called without an active exception").
     """
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

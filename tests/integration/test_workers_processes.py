@@ -200,6 +200,16 @@ def test_sigterm_in_a_step_longer_than_the_grace_hands_back_and_ends_well(
         assert set(session.scalars(select(RenderJob.start_count))) == {0}
 
 
+def test_sigterm_to_an_idle_worker_does_not_wait_for_the_interpreter_to_tidy_up(
+    workers: WorkerProcesses,
+) -> None:
+    process = start_idle(workers, "render")
+    process.terminate()
+    assert process.popen.returncode == 0, process.output()
+    assert "Warm shutdown" in process.output()
+    assert "tidies up" not in process.output()
+
+
 def test_sigterm_while_the_engine_is_being_made_does_not_wait_for_it(
     database: Database, workers: WorkerProcesses, enqueue: Callable[..., list[UUID]]
 ) -> None:
