@@ -16,6 +16,9 @@ from engine.suspending import OpenEdge
 from engine.tree import DenoisingTree, Edge
 from engine.types import GenerationRequest, RenderSettings
 
+# Forwards that a draft has computed: the same ones, so they make nothing approximate.
+DRAFT_STEPS = "draft"
+
 
 @dataclass(kw_only=True)
 class Branch:
@@ -23,7 +26,8 @@ class Branch:
 
     Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind. A
     leaf that was decoded together with others has `frames` (F, H, W, 3). `pause` is where it
-    goes on, in its midst or at its end; `resumed_at` the step where an earlier run left it.
+    goes on, in its midst or at its end; `resumed_at` the step where an earlier run left it, which
+    may have been a draft.
     """
 
     edge: Edge
@@ -35,6 +39,7 @@ class Branch:
     pause: LatentState | None = None
     resumed_at: int | None = None
     frames: NDArray[np.uint8] | None = None
+    is_from_draft: bool = False
     num_waiting: int = 0
     batch_size: int = 0
     text_seconds: float = 0.0
@@ -103,6 +108,11 @@ class Branch:
         self.pause = opened.state
         self.resumed_at = self.edge.stop if opened.state is None else opened.state.step
 
+    def continue_draft(self, state: LatentState, settings: RenderSettings) -> None:
+        """Go on where a draft ended, which paid for the steps before."""
+        self.pause, self.resumed_at, self.is_from_draft = state, state.step, True
+        self.saved = {DRAFT_STEPS: float(full_forwards(settings, state.step))}
+
     def opened(self) -> OpenEdge | None:
         """What a later run can take up; None where nothing was run."""
         state = self.pause if self.state is None else self.state
@@ -162,7 +172,8 @@ class Account:
     @property
     def is_exact(self) -> bool:
         """Whether nothing was shared, batched or spared: the bits are those of a plain run."""
-        return len(self.edges) == 1 and self.edges[0]["batch"] == 1 and not self.saved
+        spared = self.saved.keys() - {DRAFT_STEPS}
+        return len(self.edges) == 1 and self.edges[0]["batch"] == 1 and not spared
 
 
 def grow(
@@ -187,7 +198,7 @@ def grow(
 
 def full_forwards(settings: RenderSettings, num_steps: int | None = None) -> int:
     """Forwards of so many steps (all of them by default) with nothing spared."""
-    steps = settings.num_inference_steps if num_steps is None else num_steps
+    steps = settings.last_step if num_steps is None else num_steps
     return steps * forwards_per_step(settings)
 
 

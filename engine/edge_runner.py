@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 from engine.branches import Account, Branch, full_forwards
 from engine.caching.shared import SharedCache
 from engine.caching.steps import SegmentPlace, can_pause, spared_forwards
+from engine.edge_keys import EdgeKeys
 from engine.errors import EngineError
 from engine.pipelines.base import (
     Conditioning,
@@ -27,7 +26,7 @@ from engine.pipelines.base import (
 )
 from engine.registry import reads_negative_prompt
 from engine.segments import initial_state, run_segment
-from engine.states import LatentState, stack_states
+from engine.states import LatentState, draft_end, stack_states
 from engine.types import (
     GenerationRequest,
     GenerationResult,
@@ -72,6 +71,16 @@ class EdgeRunner:
     def policy(self) -> StepCachePolicy | None:
         return None if self.settings.profile is QualityProfile.EXACT else self.step_cache
 
+    @property
+    def keys(self) -> EdgeKeys:
+        """How the states of this tree are named where they are stored."""
+        return EdgeKeys(family=self.key, policy=self.policy, is_fast=self.is_fast)
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether a state in the midst of an edge holds all that the steps after it need."""
+        return can_pause(self.policy)
+
     def recall(self, branch: Branch) -> bool:
         """Take the state at the end of an edge from an earlier run or, of a shared one, the cache.
 
@@ -107,11 +116,15 @@ class EdgeRunner:
             row_parents=_row_parents(batch),
         )
 
+        prediction: torch.Tensor | None = None
+
         def on_step_end(
             pipeline: Any, index: int, timestep: torch.Tensor, tensors: dict[str, torch.Tensor]
         ) -> dict[str, torch.Tensor]:
-            nonlocal done
+            nonlocal done, prediction
             done = start + index + 1
+            if done == self.settings.draft_step:
+                prediction = pipeline.scheduler.clean(index)
             wanted = [watch.after_step(branch.requests, done) for branch in batch]
             pipeline._interrupt = not any(wanted) or watch.suspension.is_asked
             return tensors
@@ -135,9 +148,11 @@ class EdgeRunner:
         if is_interrupted and not watch.suspension.is_asked:
             return
         if done < stop:
-            if not can_pause(self.policy):
+            if not self.can_pause:
                 return
             end = replace(end, step=done, memory=tally.memory)
+        elif stop == self.settings.draft_step:
+            end = draft_end(replace(end, memory=tally.memory), prediction)
         seconds = self.now() - started
         for row, branch in enumerate(batch):
             branch.note(seconds=seconds, tally=tally, batch_size=len(batch))
@@ -151,7 +166,7 @@ class EdgeRunner:
         if not self.is_fast or len(leaves) < 2:
             return
         started = self.now()
-        latents = torch.cat([leaf.state.latents for leaf in leaves if leaf.state is not None])
+        latents = torch.cat([leaf.state.shown for leaf in leaves if leaf.state is not None])
         try:
             clips = self.model.runner.decode_fast(latents)
         except (EngineError, RuntimeError, MemoryError):
@@ -164,12 +179,14 @@ class EdgeRunner:
     def decode(self, leaf: Branch, request: GenerationRequest) -> GenerationResult:
         """The frames at the end of a leaf, with what they took."""
         assert leaf.state is not None
-        latents = leaf.state.latents
         frames, leaf.frames = leaf.frames, None
         if frames is None:
             frames = self._decode_alone(leaf, request)
         started = self.now()
-        audio = self.model.runner.decode_audio(latents, request)
+        # A draft is silent: what it predicts is the picture.
+        audio = None
+        if request.settings.draft_step is None:
+            audio = self.model.runner.decode_audio(leaf.state.latents, request)
         leaf.decode_seconds += self.now() - started
         account = Account.of(leaf)
         settings = request.settings
@@ -196,7 +213,7 @@ class EdgeRunner:
     def _decode_alone(self, leaf: Branch, request: GenerationRequest) -> NDArray[np.uint8]:
         assert leaf.state is not None
         started = self.now()
-        runner, latents = self.model.runner, leaf.state.latents
+        runner, latents = self.model.runner, leaf.state.shown
         frames = runner.decode_fast(latents)[0] if self.is_fast else runner.decode(latents, request)
         leaf.decode_seconds = self.now() - started
         return frames
@@ -260,12 +277,6 @@ class EdgeRunner:
             alone.pipeline, generator=generator, first_step=alone.first_step, **alone.arguments
         )
         return stack_states([noise] * len(batch)), None
-
-    def pause_key(self, branch: Branch) -> str:
-        """What decides an edge's pixels beside the facts of the process; names stored states."""
-        policy = None if self.policy is None else asdict(self.policy)
-        document = (self.key, policy, self.is_fast, branch.key)
-        return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
     def _state_key(self, branch: Branch) -> tuple[Any, ...]:
         runner = self.model.runner

@@ -17,7 +17,6 @@ from engine.config import EngineConfig
 from engine.edge_runner import LoadedModel
 from engine.errors import (
     CheckpointError,
-    ConfigError,
     EngineError,
     GenerationSuspended,
     InvalidRequest,
@@ -63,7 +62,7 @@ class Engine:
         """
         self._config = config or EngineConfig.from_environment()
         self._calibration = self._kept_calibration if calibration is None else calibration
-        self._placement = _placement(self._config)
+        self._placement = Placement.of(self._config)
         self._runners: dict[str, GuardedRunner] = {}
         self.cache = SharedCache(limit_bytes=self._config.cache_bytes)
         if self._config.torch_threads is not None:
@@ -283,20 +282,3 @@ class Engine:
             "torch": torch.__version__,
             "diffusers": diffusers.__version__,
         }
-
-
-def _placement(config: EngineConfig) -> Placement:
-    """Resolve `auto` and refuse a device that this machine does not have."""
-    name = config.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError("ADLOOM_DEVICE", f"{name!r} cannot be used here: {reason}") from None
-    dtype = config.dtype
-    if dtype == "auto":
-        dtype = "float32" if device.type == "cpu" else "bfloat16"
-    return Placement(device=device, dtype=getattr(torch, dtype), fast_math=config.fast_math)

@@ -99,7 +99,7 @@ def screen_checks(
     values = {
         (slot.name, slot.value) for each in requests for slot in each.slots if forks[slot.name]
     }
-    if requests[0].settings.profile is QualityProfile.EXACT:
+    if not is_approximate(requests, skips_steps=False):
         return ()
     if not every or not values.difference(seen):
         return ()
@@ -180,7 +180,9 @@ def latest_forks(requests: Sequence[GenerationRequest]) -> dict[str, int]:
 
 def is_approximate(requests: Sequence[GenerationRequest], *, skips_steps: bool) -> bool:
     """Whether a group is rendered in another way than exactly."""
-    if requests[0].settings.profile is QualityProfile.EXACT:
+    settings = requests[0].settings
+    # A draft promises nothing: what it becomes is checked when it is finished.
+    if settings.profile is QualityProfile.EXACT or settings.draft_step is not None:
         return False
     return skips_steps or any(slot.fork_step for request in requests for slot in request.slots)
 

@@ -19,7 +19,7 @@ from engine.guarded import SeenValue, guarded_ids, screen_checks, values_of
 from engine.registry import get_model
 from engine.skipping import edge_forwards
 from engine.terms import FamilyTerms, known_terms
-from engine.tree import DenoisingTree, cut
+from engine.tree import DenoisingTree, Edge, cut
 from engine.types import GenerationRequest, RenderSettings, StageSeconds
 from engine.units import clip_units, decode_units, forward_units
 
@@ -97,6 +97,8 @@ def _further_inputs(request: GenerationRequest) -> Iterator[object]:
     settings = request.settings
     if get_model(settings.model_id).reads_fps:
         yield ["fps", settings.fps]
+    if settings.draft_step is not None:
+        yield ["draft", settings.draft_step]
     for name in ("last_frame", "mask", "strength"):
         value = getattr(request, name)
         if value is not None:
@@ -125,6 +127,7 @@ def plan(
     max_group: int = 64,
     varying: Collection[str] = (),
     terms_of: Callable[[RenderSettings], FamilyTerms] | None = None,
+    drafted_to: int = 0,
 ) -> Plan:
     """Plan each family as a denoising tree, cut it into groups and price what each member takes.
 
@@ -132,7 +135,8 @@ def plan(
     if its worker held nothing: edges that several groups share count in each. Equal sets of
     requests give equal plans. `varying` names parameters that have more values than these
     requests show, so that the chunks of a large family share their stem. `terms_of` says what
-    families share and skip in place of `known_terms`, for who has settled on them before.
+    families share and skip in place of `known_terms`, for who has settled on them before. The first
+    `drafted_to` steps of all the requests were computed by drafts, and are not priced again.
 
     Units are those that a worker counts (`GenerationResult.work_units`), where its step cache
     follows a rule and the guard finds nothing to mend.
@@ -150,7 +154,7 @@ def plan(
         settled = settle_forks(family, fork_steps=terms.fork_steps, varying=varying)
         seen: set[SeenValue] = set()
         groups += (
-            _group(key, each, tree, terms=terms, seen=seen)
+            _group(key, each, _shares(tree, settings, terms, drafted_to), terms=terms, seen=seen)
             for each, tree in cut(settled, max_group=max_group)
         )
         for name, price in _value_prices(family[0], terms):
@@ -204,14 +208,13 @@ def estimate_seconds(units: float, *, calibration: Calibration) -> float:
 def _group(
     key: str,
     requests: Sequence[GenerationRequest],
-    tree: DenoisingTree,
+    shares: dict[str, float],
     *,
     terms: FamilyTerms,
     seen: set[SeenValue],
 ) -> PlanGroup:
     """One group with its prices; values that its screenings look at are added to `seen`."""
     settings = requests[0].settings
-    shares = _shares(tree, settings, terms)
     work_units = clip_units(settings)
     guarded = guarded_ids(
         requests,
@@ -242,23 +245,27 @@ def _group(
 
 def _own_way_units(settings: RenderSettings, terms: FamilyTerms) -> float:
     """Work units of a render that shares nothing and skips what it may."""
-    forwards = edge_forwards(settings, terms.step_cache, 0, settings.num_inference_steps)
+    forwards = edge_forwards(settings, terms.step_cache, 0, settings.last_step)
     return forwards * forward_units(settings) + decode_units(settings)
 
 
-def _shares(tree: DenoisingTree, settings: RenderSettings, terms: FamilyTerms) -> dict[str, float]:
+def _shares(
+    tree: DenoisingTree, settings: RenderSettings, terms: FamilyTerms, drafted_to: int
+) -> dict[str, float]:
     """Work units by request: of each edge on its way an equal part with the other leaves there.
 
     The first request of a leaf pays for it; those that ask for the same pixels are left out.
     """
     unit, decode = forward_units(settings), decode_units(settings)
+
+    def forwards(edge: Edge) -> float:
+        first = max(edge.start, drafted_to)
+        if first >= edge.stop:
+            return 0.0
+        return edge_forwards(settings, terms.step_cache, first, edge.stop, edge.start)
+
     return {
-        way[-1].members[0]: unit
-        * sum(
-            edge_forwards(settings, terms.step_cache, edge.start, edge.stop) / edge.num_leaves
-            for edge in way
-        )
-        + decode
+        way[-1].members[0]: unit * sum(forwards(edge) / edge.num_leaves for edge in way) + decode
         for way in tree.ways()
     }
 
@@ -266,7 +273,7 @@ def _shares(tree: DenoisingTree, settings: RenderSettings, terms: FamilyTerms) -
 def _value_prices(request: GenerationRequest, terms: FamilyTerms) -> Iterator[tuple[str, float]]:
     """For each parameter what one more of its values adds, in clips: what is run after its fork."""
     settings = request.settings
-    stop = settings.num_inference_steps
+    stop = settings.last_step
     for slot in request.slots:
         fork = terms.fork_steps.get(slot.kind, 0) if slot.fork_step is None else slot.fork_step
         forwards = edge_forwards(settings, terms.step_cache, fork, stop)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 MAX_STEPS: Final = 200
+# Where a run is heading is read off its last two states.
+MIN_DRAFT_STEP: Final = 2
 MAX_GUIDANCE_SCALE: Final = 30.0
 MAX_FPS: Final = 60
 # A Postgres bigint and a torch generator both hold it.
@@ -86,6 +88,8 @@ def validate(settings: RenderSettings) -> None:
         )
     _validate_frames(spec, settings)
     _validate_range("num_inference_steps", settings.num_inference_steps, 1, MAX_STEPS)
+    if settings.draft_step is not None:
+        _validate_draft(settings)
     _validate_range("fps", settings.fps, 1, MAX_FPS)
     guidance = settings.guidance_scale
     if not math.isfinite(guidance) or not 0 <= guidance <= MAX_GUIDANCE_SCALE:
@@ -119,9 +123,7 @@ def validate_request(request: GenerationRequest, *, model_dir: Path | None = Non
             )
         end_before = end
         if slot.fork_step is not None:
-            _validate_range(
-                "fork_step", slot.fork_step, 0, request.settings.num_inference_steps - 1
-            )
+            _validate_range("fork_step", slot.fork_step, 0, request.settings.last_step - 1)
 
 
 def validate_prompt(
@@ -163,6 +165,11 @@ def checkpoint_folder(model_id: str, *, model_dir: Path | None = None) -> Path:
     return base / get_model(model_id).weights
 
 
+def default_draft_step(settings: RenderSettings) -> int:
+    """Half of the steps: there the prediction shows what the finished render will be."""
+    return max(MIN_DRAFT_STEP, settings.num_inference_steps // 2)
+
+
 def is_installed(model_id: str, *, model_dir: Path | None = None) -> bool:
     """Whether a checkpoint lies where the model's weights belong; its files are not read."""
     return (checkpoint_folder(model_id, model_dir=model_dir) / "model_index.json").is_file()
@@ -200,6 +207,16 @@ def _validate_frames(spec: ModelSpec, settings: RenderSettings) -> None:
             f"{spec.model_id} renders {stride}k+1 frames, not {frames};"
             f" choose {lower} or {lower + stride}.",
         )
+
+
+def _validate_draft(settings: RenderSettings) -> None:
+    steps = settings.num_inference_steps
+    if steps <= MIN_DRAFT_STEP:
+        raise InvalidRequest(
+            "draft_step",
+            f"A render of {steps} steps has no draft; take {MIN_DRAFT_STEP + 1} steps or more.",
+        )
+    _validate_range("draft_step", settings.draft_step or 0, MIN_DRAFT_STEP, steps - 1)
 
 
 def _validate_range(field: str, value: int, lowest: int, highest: int) -> None:

@@ -45,6 +45,7 @@ class SegmentScheduler:
         self._generator = generator
         self._on_schedule = on_schedule
         self._fresh: dict[str, Any] = {}
+        self._last_step: tuple[torch.Tensor, torch.Tensor] | None = None
         # Pipelines look at its parameters before they call it.
         self.set_timesteps = functools.update_wrapper(
             functools.partial(self._set_timesteps), inner.set_timesteps
@@ -81,7 +82,20 @@ class SegmentScheduler:
     def step(self, *args: Any, **kwargs: Any) -> Any:
         if self._draws_noise and self._generator is not None:
             kwargs.setdefault("generator", self._generator)
+        self._last_step = args[0], args[2]
         return self._inner.step(*args, **kwargs)
+
+    def clean(self, index: int) -> torch.Tensor | None:
+        """The clean latents that the step at `index` of the segment, the last one, was heading for.
+
+        A flow-matching model predicts the velocity from them to the noise, so they are the sample
+        without its part of it (Lipman et al. 2023, arXiv:2210.02747).
+        """
+        if self._last_step is None:
+            return None
+        velocity, sample = self._last_step
+        clean = sample.float() - self.sigmas[index].to(sample.device) * velocity.float()
+        return clean.to(sample.dtype)
 
     def _set_timesteps(self, *args: Any, **kwargs: Any) -> None:
         self._inner.set_timesteps(*args, **kwargs)

@@ -22,12 +22,21 @@ def extrapolated_from(policy: StepCachePolicy | None, num_steps: int) -> frozens
 
 @lru_cache(maxsize=1024)
 def edge_forwards(
-    settings: RenderSettings, policy: StepCachePolicy | None, start: int, stop: int
+    settings: RenderSettings,
+    policy: StepCachePolicy | None,
+    start: int,
+    stop: int,
+    begun_at: int | None = None,
 ) -> int:
     """Forwards of one row over steps [start, stop) that run as one edge.
 
+    `begun_at` is where the edge began if that was before, so that its step cache knows more.
+
     Caches that skip by what they see (FirstBlock, MagCache) count as if they never skipped.
     """
+    if begun_at is not None and begun_at < start:
+        whole = edge_forwards(settings, policy, begun_at, stop)
+        return whole - edge_forwards(settings, policy, begun_at, start)
     on_grid = extrapolated_from(policy, settings.num_inference_steps)
     # A line needs two points, and the conditioning changes where an edge begins.
     steps = [

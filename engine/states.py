@@ -19,6 +19,7 @@ class LatentState:
     `history` holds what the noise scheduler remembers (past predictions, order, step index),
     `memory` what a step cache remembers between two steps of one edge.
     `rng` is the state of the generator, for solvers that draw noise while stepping.
+    `prediction` is what a draft shows: the clean latents that the run is heading for.
     """
 
     step: int
@@ -26,6 +27,12 @@ class LatentState:
     history: dict[str, Any] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     rng: torch.Tensor | None = None
+    prediction: torch.Tensor | None = None
+
+    @property
+    def shown(self) -> torch.Tensor:
+        """The latents to look at: where a draft stands there is still noise in its own."""
+        return self.latents if self.prediction is None else self.prediction
 
     @property
     def size_bytes(self) -> int:
@@ -48,6 +55,8 @@ class LatentState:
         tensors[f"{prefix}latents"] = self.latents.contiguous()
         if self.rng is not None:
             tensors[f"{prefix}rng"] = self.rng
+        if self.prediction is not None:
+            tensors[f"{prefix}prediction"] = self.prediction.contiguous()
         return {
             "step": self.step,
             "history": _flatten(self.history, f"{prefix}history", tensors),
@@ -65,6 +74,7 @@ class LatentState:
             history=_unflatten(document["history"], tensors),
             memory=_unflatten(document["memory"], tensors),
             rng=tensors.get(f"{prefix}rng"),
+            prediction=tensors.get(f"{prefix}prediction"),
         )
 
     def _with_tensors(self, change: Callable[[torch.Tensor], torch.Tensor]) -> LatentState:
@@ -79,7 +89,19 @@ class LatentState:
             latents=change(self.latents),
             history=changed(self.history),
             memory=changed(self.memory),
+            prediction=None if self.prediction is None else change(self.prediction),
         )
+
+
+def draft_end(state: LatentState, prediction: torch.Tensor | None) -> LatentState:
+    """The state where a draft ends, with what it shows; InvalidRequest where that is not known."""
+    if prediction is not None and prediction.numel() < state.latents.numel():
+        # Behind the picture stand the latents of its sound, which a draft leaves out.
+        picture = prediction.flatten(1)
+        prediction = torch.cat([picture, state.latents[:, picture.shape[1] :]], dim=1)
+    if prediction is None or prediction.shape != state.latents.shape:
+        raise InvalidRequest("draft_step", "This model does not show what a draft is heading for.")
+    return replace(state, prediction=prediction)
 
 
 def stack_states(states: Sequence[LatentState]) -> LatentState:

@@ -216,6 +216,13 @@ class Suspension:
         """Where an edge can go on from."""
         return self._fitting.get(key)
 
+    def draft_file(self, key: str, state: LatentState, request: GenerationRequest) -> StateFile:
+        """The file that lets the finished render of this draft go on from its state."""
+        finished = replace(request, settings=request.settings.finished)
+        return StateFile(
+            facts=self._facts, edges={key: OpenEdge(state=state)}, origin=origin_of(finished)
+        )
+
     def note(self, run: Run) -> None:
         """This run begins; it may be one of several of the same requests."""
         self._runs.append(run)

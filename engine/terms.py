@@ -66,8 +66,8 @@ def known_fork_steps(
         return steps
     if calibration is not None and calibration.fits(settings):
         steps |= calibration.fork_steps
-    # A variant keeps at least its last step to itself.
-    return {kind: min(step, settings.num_inference_steps - 1) for kind, step in steps.items()}
+    # A variant keeps at least its last step to itself, so no two drafts look the same.
+    return {kind: min(step, settings.last_step - 1) for kind, step in steps.items()}
 
 
 def known_step_cache(

@@ -45,10 +45,10 @@ class DenoisingTree:
     """Edges in depth-first order, parents first; a leaf is an edge that ends at the last step."""
 
     edges: tuple[Edge, ...]
-    num_inference_steps: int
+    num_steps: int
 
     def is_leaf(self, edge: Edge) -> bool:
-        return edge.stop == self.num_inference_steps
+        return edge.stop == self.num_steps
 
     def ways(self) -> Iterator[tuple[Edge, ...]]:
         """For each leaf the edges from the first step to it."""
@@ -70,7 +70,7 @@ def build_tree(requests: Sequence[GenerationRequest]) -> DenoisingTree:
 
 def hops(request: GenerationRequest) -> tuple[Hop, ...]:
     """The request's way through the tree; a function of the request alone."""
-    num_steps = request.settings.num_inference_steps
+    num_steps = request.settings.last_step
     values = request.slot_values()
     forks = {slot.name: slot.fork_step or 0 for slot in request.slots}
     stops = sorted({step for step in forks.values() if step > 0} | {num_steps})
@@ -124,7 +124,7 @@ def _build(ordered: Sequence[tuple[GenerationRequest, tuple[Hop, ...]]]) -> Deno
             replace(edge, members=tuple(ids), num_leaves=count)
             for edge, ids, count in zip(edges, members, leaves, strict=True)
         ),
-        num_inference_steps=ordered[0][0].settings.num_inference_steps,
+        num_steps=ordered[0][0].settings.last_step,
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from engine.branches import Branch, full_forwards, grow
 from engine.caching.shared import SharedCache
 from engine.config import EngineConfig
+from engine.drafting import as_draft, continue_draft
 from engine.edge_runner import EdgeRunner, LoadedModel
 from engine.errors import GenerationSuspended, OutOfMemory
 from engine.pipelines.base import memory_errors
@@ -143,9 +144,11 @@ class TreeRun:
             step_cache=manner.step_cache,
         )
         for branch in self._branches:
-            opened = watch.suspension.find(self._edges.pause_key(branch))
+            opened = watch.suspension.find(self._edges.keys.pause(branch))
             if opened is not None:
                 branch.take_up(opened)
+            elif branch.is_leaf:
+                continue_draft(branch, self._edges, watch.suspension)
         watch.suspension.note(self)
 
     def __iter__(self) -> Iterator[Leaf | GenerationFailure]:
@@ -175,7 +178,7 @@ class TreeRun:
             waiting = {request.prompt for request in self._watch.unended(branch.requests)}
             if opened is not None and waiting:
                 part = len(waiting) / branch.edge.num_leaves
-                edges[self._edges.pause_key(branch)] = opened.part(part)
+                edges[self._edges.keys.pause(branch)] = opened.part(part)
         return edges
 
     def _advance(self, branches: Sequence[Branch]) -> Iterator[Leaf | GenerationFailure]:
@@ -251,7 +254,9 @@ class TreeRun:
                 result = self._edges.decode(branch, requests[0])
             self._num_decoded += 1
             result = self._resumed(branch, result)
-            latents = self._runner.model.runner.by_token(branch.state.latents, requests[0])
+            if requests[0].settings.draft_step is not None:
+                result = as_draft(branch, result, self._edges, watch.suspension)
+            latents = self._runner.model.runner.by_token(branch.state.shown, requests[0])
             yield Leaf(requests=requests, result=result, latents=latents)
         except Exception as error:
             watch.fail(requests, error)

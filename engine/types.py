@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.errors import EngineError, InvalidRequest
 
@@ -122,7 +122,11 @@ class PromptSlot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenderSettings:
-    """What a batch fixes for all its variants; width and height in pixels, fps per second."""
+    """What a batch fixes for all its variants; width and height in pixels, fps per second.
+
+    With a `draft_step` they are those of a draft: the same run, stopped after this step of
+    `num_inference_steps`. It shows what the model predicts there, and can be gone on from.
+    """
 
     model_id: str
     task: GenerationTask
@@ -133,9 +137,24 @@ class RenderSettings:
     num_inference_steps: int
     guidance_scale: float
     profile: QualityProfile = QualityProfile.EXACT
+    draft_step: int | None = None
+
+    @property
+    def last_step(self) -> int:
+        """The step after which the run ends."""
+        return self.num_inference_steps if self.draft_step is None else self.draft_step
+
+    @property
+    def finished(self) -> RenderSettings:
+        """Those of the render that a draft can be gone on to; of other renders their own."""
+        return self if self.draft_step is None else replace(self, draft_step=None)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values for JSON; keys of finished renders know nothing of drafts."""
+        data = asdict(self)
+        if self.draft_step is None:
+            del data["draft_step"]
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RenderSettings:
@@ -143,7 +162,7 @@ class RenderSettings:
         names = {item.name for item in fields(cls)}
         if unknown := sorted(set(data) - names):
             raise InvalidRequest(unknown[0], f"There is no render setting {unknown[0]!r}.")
-        if missing := sorted(names - set(data) - {"profile"}):
+        if missing := sorted(names - set(data) - {"profile", "draft_step"}):
             raise InvalidRequest(missing[0], f"The render setting {missing[0]!r} is missing.")
         known = dict(data)
         enums: dict[str, type[StrEnum]] = {"task": GenerationTask, "profile": QualityProfile}
@@ -220,6 +239,15 @@ class Audio:
     rate: int
 
 
+class SavedState(Protocol):
+    """Where a later run can go on from: `engine.suspending.StateFile`."""
+
+    @property
+    def last_step(self) -> int: ...
+
+    def save(self, path: Path) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationResult:
     """A finished render: `frames` is uint8 RGB of shape (F, H, W, 3), `audio` where there is any.
@@ -227,7 +255,7 @@ class GenerationResult:
     `forwards_computed` and `seconds` are what this render took: its own part and its share of
     what was computed for several renders at once. `work_units` prices the forwards and the decode
     as `engine.plan` does, however the worker batched; `guard_units` of them went into checks by
-    exact renders.
+    exact renders. A draft comes with its `state`, unless its step cache keeps it to itself.
     """
 
     request_id: str
@@ -239,6 +267,7 @@ class GenerationResult:
     work_units: float = 0.0
     guard_units: float = 0.0
     provenance: dict[str, Any] = field(default_factory=dict)
+    state: SavedState | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

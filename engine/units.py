@@ -14,7 +14,7 @@ from engine.types import RenderSettings
 
 def clip_units(settings: RenderSettings) -> float:
     """Work units of one exact render: all forwards and the decode."""
-    forwards = settings.num_inference_steps * forwards_per_step(settings)
+    forwards = settings.last_step * forwards_per_step(settings)
     return forwards * forward_units(settings) + decode_units(settings)
 
 

@@ -82,7 +82,7 @@ class Watch:
                 Progress(
                     request_id=request.request_id,
                     step=step,
-                    num_steps=request.settings.num_inference_steps,
+                    num_steps=request.settings.last_step,
                 )
             )
 

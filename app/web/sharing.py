@@ -85,7 +85,7 @@ def sharing_context(session: Session, actor: Actor, batch: Batch) -> dict[str, A
         (roots if edge.parent is None else nodes[edge.parent].children).append(node)
     return {
         "nodes": roots,
-        "tree_steps": group.tree.num_inference_steps,
+        "tree_steps": group.tree.num_steps,
         "tree_leaves": len(group.ordinals),
     }
 

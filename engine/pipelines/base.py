@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import diffusers
 import numpy as np
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from engine.checkpoint import check_checkpoint
-from engine.errors import CheckpointError, NonFiniteOutput, OutOfMemory
+from engine.config import EngineConfig
+from engine.errors import CheckpointError, ConfigError, NonFiniteOutput, OutOfMemory
 from engine.registry import ModelSpec
 from engine.types import Audio, GenerationRequest, Lora
 
@@ -37,6 +38,23 @@ class Placement:
     device: torch.device
     dtype: torch.dtype
     fast_math: bool = False
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Self:
+        """Resolve `auto`; ConfigError for a device that this machine does not have."""
+        name = config.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ConfigError("ADLOOM_DEVICE", f"{name!r} cannot be used here: {reason}") from None
+        dtype = config.dtype
+        if dtype == "auto":
+            dtype = "float32" if device.type == "cpu" else "bfloat16"
+        return cls(device=device, dtype=getattr(torch, dtype), fast_math=config.fast_math)
 
 
 # What text encoders made of prompts, by its name in the pipeline's call; a row for each prompt.
