@@ -66,17 +66,23 @@ def check_upload_values(
         raise TableError(findings)
 
 
+def find_overrun(total: int, limit: int) -> str:
+    """What is wrong with so many variants in a workspace that allows `limit`; empty if nothing."""
+    if total <= limit:
+        return ""
+    return (
+        f"These values give {total:,} variants, and this workspace allows {limit:,} per batch. "
+        "Take a sample, use fewer values, or ask whoever runs Adloom here for a higher limit."
+    )
+
+
 def checked_count(spec: BatchSpec, workspace: Workspace) -> int:
     """How many variants there will be; LimitExceeded when the workspace allows fewer."""
-    total, limit = variant_count(spec), workspace.max_variants_per_batch
+    total = variant_count(spec)
     if total == 0:
         raise InvalidInput("These values give no variant at all; add some.")
-    if total > limit:
-        raise LimitExceeded(
-            f"These values give {total:,} variants, and this workspace allows {limit:,} per "
-            "batch. Take a sample, use fewer values, or ask for a higher limit.",
-            field="variant_count",
-        )
+    if overrun := find_overrun(total, workspace.max_variants_per_batch):
+        raise LimitExceeded(overrun, field="variant_count")
     return total
 
 

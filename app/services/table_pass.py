@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
+from app.models.workspace import DEFAULT_MAX_VARIANTS
 from app.services.table_checks import (
     HeaderLook,
     ValueCheck,
@@ -41,13 +42,14 @@ class Needs:
     """What a campaign needs of a table: its placeholders and what is known about them.
 
     `typed` have values without it, `optional` may stay empty, `remembered` are the columns that
-    an earlier table of the campaign filled them from.
+    an earlier table of the campaign filled them from. `max_rows` is what a batch may have.
     """
 
     names: Sequence[str]
     typed: Collection[str] = ()
     optional: Collection[str] = ()
     remembered: Mapping[str, str] = field(default_factory=dict)
+    max_rows: int = DEFAULT_MAX_VARIANTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,7 @@ class TablePass:
                 self._file,
                 answers=self._answers,
                 on_repair=self._files.add_repair if self._files else None,
+                max_rows=self._needs.max_rows,
             )
         except NeedsAnswer as needed:
             self.result = _unread(needed.question)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Protocol
 
+from app.models.workspace import DEFAULT_MAX_VARIANTS
 from app.services.table_cells import BLANKS, find_problem, has_lost_digits, is_clean, mend_cell
 from app.services.table_csv import CsvSource
 from app.services.table_dialect import Dialect, detect_dialect, normalise_name
@@ -20,8 +21,6 @@ from app.services.table_questions import (
     find_converter,
 )
 from app.services.table_workbook import WorkbookSource
-
-MAX_ROWS: Final = 100_000
 
 _HEAD_BYTES: Final = 8
 _ZIP_MAGIC: Final = b"PK\x03\x04"
@@ -67,8 +66,10 @@ class Table:
         *,
         answers: Mapping[str, str] | None = None,
         on_repair: Callable[[TableFinding], None] | None = None,
+        max_rows: int = DEFAULT_MAX_VARIANTS,
     ) -> None:
         self.source = source
+        self._max_rows = max_rows
         self.log = FindingLog()
         self._answers = answers or {}
         self._on_repair = on_repair
@@ -105,8 +106,12 @@ class Table:
         number = 0
         for line, cells in records:
             number += 1
-            if number > MAX_ROWS:
-                message = f"the table has more than {MAX_ROWS:,} rows; split the file"
+            if number > self._max_rows:
+                message = (
+                    f"the table has more than {self._max_rows:,} rows, the most that this"
+                    " workspace renders in one batch; split the file, or ask whoever runs Adloom"
+                    " here for a higher limit"
+                )
                 self.log.error("too_many_rows", message, row=number, line=line)
                 return
             row = self._clean(cells, number, line)
@@ -240,6 +245,7 @@ def open_table(
     dialect: Dialect | None = None,
     answers: Mapping[str, str] | None = None,
     on_repair: Callable[[TableFinding], None] | None = None,
+    max_rows: int = DEFAULT_MAX_VARIANTS,
 ) -> Table:
     """Read the header of a seekable stream, CSV or XLSX, whose way of reading is found out.
 
@@ -255,7 +261,7 @@ def open_table(
     else:
         _refuse_other_formats(head)
         source = CsvSource(stream, dialect or detect_dialect(stream, encoding=given.get(ENCODING)))
-    return Table(source, answers=given, on_repair=on_repair)
+    return Table(source, answers=given, on_repair=on_repair, max_rows=max_rows)
 
 
 def _refuse_other_formats(head: bytes) -> None:

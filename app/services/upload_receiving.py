@@ -41,6 +41,7 @@ class Incoming:
         *,
         remembered: Mapping[str, str],
         answers: Mapping[str, str],
+        max_rows: int,
     ) -> None:
         self.path = folder / "table"
         self._files = TableFiles(folder)
@@ -50,6 +51,7 @@ class Incoming:
             typed={item.name for item in details.parameters if item.values},
             optional=optional_names(details.template.text, details.template.negative_text),
             remembered=remembered,
+            max_rows=max_rows,
         )
 
     def check(self) -> Iterator[Reading]:

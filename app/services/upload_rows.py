@@ -44,7 +44,8 @@ def read_rows(storage: Storage, upload: Upload, *, offset: int = 0) -> Iterator[
         return
     # Kept before rows were stored mended.
     with _seekable(storage.open(upload.storage_key)) as file:
-        table = open_table(file, dialect=Dialect.from_dict(upload.dialect))
+        reading = Dialect.from_dict(upload.dialect)
+        table = open_table(file, dialect=reading, max_rows=upload.row_count)
         yield from _named(table)
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import Conflict, InvalidInput
-from app.models import Batch, Campaign, Upload
+from app.models import Batch, Campaign, Upload, Workspace
 from app.services.campaigns import CampaignDetails, get_campaign
 from app.services.scoping import get_in_workspace
 from app.services.table_checks import check_values
@@ -27,7 +27,7 @@ from app.services.table_columns import (
     suggest_columns,
 )
 from app.services.table_pass import check_table
-from app.services.upload_receiving import Incoming, Reading, copy_limited, is_zip
+from app.services.upload_receiving import MAX_BYTES, Incoming, Reading, copy_limited, is_zip
 from app.services.upload_rows import (
     export_mended,
     export_repairs,
@@ -40,6 +40,7 @@ from app.storage import Storage
 
 # The one face of uploads and their tables for pages, batches and the command line.
 __all__ = [
+    "MAX_BYTES",
     "Incoming",
     "Reading",
     "answer_questions",
@@ -175,12 +176,14 @@ def _finish(steps: Iterator[Reading | Upload]) -> Upload:
 def _incoming(
     session: Session, details: CampaignDetails, *, answers: Mapping[str, str] | None = None
 ) -> Iterator[Incoming]:
+    workspace = session.get_one(Workspace, details.campaign.workspace_id)
     with tempfile.TemporaryDirectory(prefix="adloom-upload-") as folder:
         yield Incoming(
             Path(folder),
             details,
             remembered=find_remembered_columns(session, details.campaign.id),
             answers=answers or {},
+            max_rows=workspace.max_variants_per_batch,
         )
 
 

@@ -27,6 +27,8 @@ class PageFrame:
 
     workspace_name: str
     currency: str
+    # Most variants in a batch, and so most rows in a table.
+    max_variants: int
     role: str
     can_edit: bool
     can_review: bool
@@ -86,6 +88,12 @@ def conditional(etag: str, make: Callable[[], Response]) -> Response:
     return response
 
 
+def current_frame() -> PageFrame:
+    """The frame of the page that is being made for somebody who is signed in."""
+    frame: PageFrame = g.frame
+    return frame
+
+
 def page(template: str, *, status: int = 200, **context: Any) -> Response:
     """Render a template, framed, as the answer."""
     frame = {"frame": g.get("frame"), "theme": _theme(), "section": request.blueprint}
@@ -102,6 +110,7 @@ def _page_frame(session: Session, actor: Actor) -> PageFrame:
     return PageFrame(
         workspace_name=workspace.name,
         currency=workspace.currency,
+        max_variants=workspace.max_variants_per_batch,
         role=actor.role,
         can_edit=actor.may(Action.EDIT),
         can_review=actor.may(Action.REVIEW),

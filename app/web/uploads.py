@@ -217,6 +217,7 @@ def _upload_page(
         parameters=details.parameters,
         findings=_findings(error) if error else [],
         findings_title=REFUSED,
+        max_megabytes=uploads.MAX_BYTES // 2**20,
     )
 
 

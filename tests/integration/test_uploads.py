@@ -8,12 +8,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from app.access import Actor, Role
 from app.db import Database
 from app.errors import Forbidden, InvalidInput, LimitExceeded, NotFound, StorageFull
-from app.models import Upload
+from app.models import Upload, Workspace
 from app.paths import ROOT
 from app.services import campaigns, table_samples, upload_receiving, uploads
 from app.services.table_findings import TableError
@@ -65,6 +65,10 @@ class Uploading:
             return uploads.answer_questions(
                 session, self.actor, self.storage, upload.id, answers=answers
             )
+
+    def allow(self, max_variants: int) -> None:
+        with self.database.system_scope() as session:
+            session.execute(update(Workspace).values(max_variants_per_batch=max_variants))
 
     def list(self) -> list[Upload]:
         with self.database.system_scope() as session:
@@ -326,7 +330,20 @@ def test_rows_are_read_from_a_store_that_cannot_wind_back(
     assert [row.cells["geography"] for row in rows] == ["Paris", "Rome"]
 
 
+def test_a_table_with_more_rows_than_a_batch_may_have_is_refused_at_once(
+    uploading: Uploading,
+) -> None:
+    uploading.allow(2)
+    rows = b"".join(b"%d,city %d,group,place\n" % (n, n) for n in range(3))
+    (finding,) = uploading.refused(HEADER + rows).findings
+    assert (finding.code, finding.row) == ("too_many_rows", 3)
+    assert "more than 2 rows" in finding.message
+    uploading.allow(3)
+    assert uploading.bytes(HEADER + rows).row_count == 3
+
+
 def test_a_hundred_thousand_rows_are_checked_in_flat_memory(uploading: Uploading) -> None:
+    uploading.allow(100_000)
     lines = [b"%d,city %d,group %d,place %d\n" % (n, n, n % 7, n % 9) for n in range(100_000)]
     content = HEADER + b"".join(lines)
     del lines

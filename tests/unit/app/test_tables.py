@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.models.workspace import DEFAULT_MAX_VARIANTS
 from app.paths import ROOT
 from app.services.table_dialect import Dialect
 from app.services.table_findings import MAX_PER_CODE, Severity, TableError, TableFinding
-from app.services.tables import MAX_ROWS, Table, TableRow, open_table
+from app.services.tables import Table, TableRow, open_table
 
 FILES = ROOT / "tests" / "data" / "csv"
 HEADER = ("row_id", "geography", "audience", "backdrop")
@@ -268,9 +269,9 @@ def test_all_findings_are_there_at_once_but_their_number_is_bounded() -> None:
 
 
 def test_a_table_that_is_too_long_is_refused() -> None:
-    table, rows = read_text("a\n" + "x\n" * (MAX_ROWS + 1))
-    assert len(rows) == MAX_ROWS
-    assert found(table, "too_many_rows").row == MAX_ROWS + 1
+    table, rows = read_text("a\n" + "x\n" * (DEFAULT_MAX_VARIANTS + 1))
+    assert len(rows) == DEFAULT_MAX_VARIANTS
+    assert found(table, "too_many_rows").row == DEFAULT_MAX_VARIANTS + 1
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
@@ -287,7 +288,7 @@ def test_rows_are_read_in_flat_memory(tmp_path: Path) -> None:
         file.writelines(f"city {n},group {n % 7},place {n % 11}\n" for n in range(20_000))
     with path.open("rb") as stream:
         tracemalloc.start()
-        table = open_table(stream)
+        table = open_table(stream, max_rows=20_000)
         number = sum(1 for _ in table.rows())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
