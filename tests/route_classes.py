@@ -49,6 +49,7 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "login.show": (PUBLIC, VIEW),
     "media.show": (OBJECT, VIEW),
     "previews.preview": (CREATE, VIEW),
+    "previews.render_options": (CREATE, VIEW),
     "reviewing.choose": (OBJECT, VIEW),
     "reviewing.compare": (OBJECT, VIEW),
     "reviewing.create": (OBJECT, REVIEW),

@@ -14,7 +14,8 @@ from app.models import ExpansionMode, ParameterKind
 from app.services.campaigns import CampaignDetails
 from app.services.parameters import ParameterInput, guess_kind
 from app.services.specs import MAX_TAKES
-from app.web.presets import preset_values
+from app.web.known_words import preset_values
+from app.web.presets import TASKS
 from engine.errors import InvalidRequest
 from engine.registry import MAX_SEED, ModelSpec, default_settings, get_model, list_models
 from engine.types import GenerationTask, QualityProfile, RenderSettings
@@ -76,10 +77,21 @@ class CampaignForm:
             spec = get_model(self.model_id)
             size = spec.find_size(self.size)
             if size is None:
-                raise InvalidInput(f"{spec.label} has no format {self.size!r}.", field="size")
+                formats = ", ".join(item.label for item in spec.sizes)
+                raise InvalidInput(
+                    f"{spec.label} has no format {self.size!r}; choose one of {formats}.",
+                    field="size",
+                )
+            task = GenerationTask(self.task)
+            if task not in spec.tasks:
+                made = "images" if task.is_image else "videos"
+                raise InvalidInput(
+                    f"{spec.label} makes no {made} from a prompt; choose another output or model.",
+                    field="task",
+                )
             return default_settings(
                 spec.model_id,
-                task=GenerationTask(self.task),
+                task=task,
                 size=size,
                 profile=QualityProfile(self.profile),
             )
@@ -134,6 +146,16 @@ class CampaignForm:
         )
         parked = tuple(item for name, item in known.items() if name not in wanted and item.values)
         return replace(self, parameters=parameters, parked=parked).with_presets()
+
+    def with_offered(self) -> CampaignForm:
+        """The form with a format and an output that its model has, its own wherever it can."""
+        spec = self.model
+        tasks = [task for task, *_ in TASKS if task in spec.tasks]
+        return replace(
+            self,
+            size=self.size if spec.find_size(self.size) else spec.sizes[0].label,
+            task=self.task if self.task in tasks or not tasks else tasks[0],
+        ).with_presets()
 
     def with_presets(self) -> CampaignForm:
         parameters = tuple(

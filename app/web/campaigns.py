@@ -24,15 +24,25 @@ from app.web.batch_specs import spec_from_form
 from app.web.campaign_form import CampaignForm, form_of, new_form, read_form
 from app.web.cards import batch_rows, campaign_cards
 from app.web.facts import settings_facts
-from app.web.previews import build_preview
+from app.web.previews import build_preview, model_context
 from app.web.prompt_parts import from_template
-from app.web.scope import page, signed_in, start_over
+from app.web.scope import current_frame, page, signed_in, start_over
 from engine.registry import ModelSpec, is_installed, list_models
 
 blueprint = Blueprint("campaigns", __name__)
 
 # Fields that show their own error; parameters do, too.
-FIELDS = ("name", "prompt", "negative_prompt", "parameters", "sample_size", "seed", "takes")
+FIELDS = (
+    "name",
+    "prompt",
+    "negative_prompt",
+    "parameters",
+    "sample_size",
+    "size",
+    "task",
+    "seed",
+    "takes",
+)
 
 
 @blueprint.get("/")
@@ -165,8 +175,9 @@ def _save(
 def _form_page(
     form: CampaignForm, *, campaign: Campaign | None = None, error: InvalidInput | None = None
 ) -> Response:
-    preview, fitted = build_preview(form)
+    preview, fitted = build_preview(form, max_variants=current_frame().max_variants)
     field = error.field or "form" if error else "form"
+    is_told = field in {*FIELDS, *(item.name for item in fitted.parameters)}
     return page(
         "campaigns/form.html",
         status=error.status if error else 200,
@@ -175,17 +186,16 @@ def _form_page(
         campaign=campaign,
         errors={field: error.message} if error else {},
         # An error without a place on the form is told above it.
-        is_elsewhere=field not in {*FIELDS, *(item.name for item in fitted.parameters)},
-        model=fitted.model,
+        is_elsewhere=not is_told and not preview.overrun,
         models=[spec for spec in list_models() if _is_offered(spec, fitted.model)],
-        kinds=presets.KINDS,
         modes=presets.MODES,
-        tasks=[item for item in presets.TASKS if item[0] in fitted.model.tasks],
+        **model_context(fitted),
         profiles=presets.PROFILES,
         suggestions=presets.SUGGESTIONS,
     )
 
 
 def _is_offered(spec: ModelSpec, chosen: ModelSpec) -> bool:
-    """Models whose weights are here, and the one that a campaign has, wherever it was made."""
-    return spec.model_id == chosen.model_id or is_installed(spec.model_id)
+    """Models that render a prompt and whose weights are here, and the one that a campaign has."""
+    can_render = any(task in spec.tasks for task, *_ in presets.TASKS)
+    return spec.model_id == chosen.model_id or (can_render and is_installed(spec.model_id))

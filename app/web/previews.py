@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from flask import Blueprint, request
 from flask.typing import ResponseReturnValue
@@ -14,11 +15,14 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.models import ExpansionMode
 from app.services import expansion
+from app.services.batch_checks import find_overrun
+from app.services.parameters import clean_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
 from app.web.campaign_form import CampaignForm, read_form
-from app.web.presets import KINDS
+from app.web.known_words import known_words
+from app.web.presets import KINDS, TASKS
 from app.web.prompt_parts import PromptPart, from_values
-from app.web.scope import page, signed_in
+from app.web.scope import current_frame, page, signed_in
 
 blueprint = Blueprint("previews", __name__, url_prefix="/campaigns")
 
@@ -29,8 +33,9 @@ MAX_SAMPLES = 4
 class Preview:
     """Count and samples, or what is in their way.
 
-    `prompt_problem` says what is wrong with the prompt, a line per fault, and is shown at its
-    field; `problem` is anything else.
+    `prompt_problem` says what is wrong with the prompt, a line per fault, and `value_problems`
+    what is wrong with values, by parameter; both are shown at their fields. `overrun` says that
+    there are more variants than a batch may have; `problem` is anything else.
     """
 
     count: int = 0
@@ -38,6 +43,8 @@ class Preview:
     samples: Sequence[list[PromptPart]] = ()
     notes: Sequence[str] = ()
     prompt_problem: str = ""
+    value_problems: Mapping[str, str] = field(default_factory=dict)
+    overrun: str = ""
     problem: str = ""
 
 
@@ -46,7 +53,7 @@ class Preview:
 def preview(session: Session, actor: Actor) -> ResponseReturnValue:
     require(actor, Action.EDIT)
     form = read_form(request.form)
-    result, fitted = build_preview(form)
+    result, fitted = build_preview(form, max_variants=current_frame().max_variants)
     # Cards are exchanged only when the placeholders change, so typing in a card is never cut off.
     is_changed = [item.name for item in fitted.parameters] != [
         item.name for item in form.parameters
@@ -61,7 +68,33 @@ def preview(session: Session, actor: Actor) -> ResponseReturnValue:
     )
 
 
-def build_preview(form: CampaignForm) -> tuple[Preview, CampaignForm]:
+@blueprint.post("/render-options")
+@signed_in
+def render_options(session: Session, actor: Actor) -> ResponseReturnValue:
+    """What another model offers, and the values that it knows."""
+    require(actor, Action.EDIT)
+    form = read_form(request.form).with_offered()
+    return page(
+        "campaigns/render_options.html",
+        form=form,
+        preview=Preview(),
+        is_live=True,
+        **model_context(form),
+    )
+
+
+def model_context(form: CampaignForm) -> dict[str, Any]:
+    """What the form shows of its model."""
+    spec = form.model
+    return {
+        "model": spec,
+        "kinds": KINDS,
+        "tasks": [item for item in TASKS if item[0] in spec.tasks],
+        "known_words": known_words(spec),
+    }
+
+
+def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, CampaignForm]:
     """What the form would make, and the form with one card per placeholder of its prompt."""
     if not form.prompt:
         return Preview(), form
@@ -70,15 +103,25 @@ def build_preview(form: CampaignForm) -> tuple[Preview, CampaignForm]:
     except PromptError as error:
         return Preview(prompt_problem=error.message), form
     fitted = form.with_placeholders(item.name for item in parsed.placeholders)
+    if problems := _value_problems(fitted):
+        return Preview(value_problems=problems), fitted
     try:
-        return _expand(fitted, parsed), fitted
-    except PromptError as error:
-        return Preview(prompt_problem=error.message), fitted
+        return _expand(fitted, parsed, max_variants), fitted
     except InvalidInput as error:
         return Preview(problem=error.message), fitted
 
 
-def _expand(form: CampaignForm, parsed: ParsedPrompt) -> Preview:
+def _value_problems(form: CampaignForm) -> dict[str, str]:
+    problems: dict[str, str] = {}
+    for item in form.parameters:
+        try:
+            clean_values(item.name, item.values)
+        except InvalidInput as error:
+            problems[item.name] = error.message
+    return problems
+
+
+def _expand(form: CampaignForm, parsed: ParsedPrompt, max_variants: int) -> Preview:
     values, kinds = form.values, form.kinds
     optional = {item.name for item in parsed.placeholders if not item.is_required}
     values = {name: given for name, given in values.items() if given or name not in optional}
@@ -97,6 +140,7 @@ def _expand(form: CampaignForm, parsed: ParsedPrompt) -> Preview:
     combinations = expansion.expand(mode, values, sample_size=sample_size, sample_seed=seed)
     return Preview(
         count=count,
+        overrun=find_overrun(count, max_variants),
         formula=_formula(form, values, takes),
         samples=[
             from_values(parsed, combination.values, kinds)

@@ -95,6 +95,8 @@ class ModelSpec:
     on top in every step. A model that `reads_fps` renders other pixels at another frame rate.
     `can_skip_steps` says that its forwards can be extrapolated between steps.
     `low_noise_guidance` is the part of the guidance that the second of two experts gets.
+    `vocabulary` lists what a model with few words knows: words by value by attribute, the first
+    of them to be shown to people; it is empty for one that takes any words.
     """
 
     model_id: str
@@ -128,6 +130,9 @@ class ModelSpec:
     reads_fps: bool = False
     has_audio: bool = False
     can_skip_steps: bool = True
+    vocabulary: Mapping[str, Mapping[str, tuple[str, ...]]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     @property
     def tasks(self) -> tuple[GenerationTask, ...]:

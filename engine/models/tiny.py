@@ -7,6 +7,7 @@ from typing import Final
 
 from engine.costs import CostModel
 from engine.models.spec import ModelSpec, Size
+from engine.models.tiny_vocabulary import ATTRIBUTES
 from engine.types import GenerationTask
 
 MODELS: Final = (
@@ -46,5 +47,6 @@ MODELS: Final = (
             decode_flops=102_500.0,
         ),
         licence="Apache-2.0",
+        vocabulary=ATTRIBUTES,
     ),
 )

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from flask import Flask
+from sqlalchemy import update
 
 from app.access import Actor, Role
 from app.db import Database
@@ -130,6 +131,72 @@ def test_the_preview_shows_count_samples_and_cards_of_new_placeholders(editor: B
     assert 'id="parameters"' not in complete.text
 
 
+def test_the_preview_says_at_once_that_there_are_too_many_variants(editor: Browser) -> None:
+    many = FORM | {"values:geography": "\n".join(map(str, range(6000)))}
+    live = editor.post("/campaigns/preview", many).text
+    assert 'headline-figure--over">12,000<' in live
+    told = "These values give 12,000 variants, and this workspace allows 10,000 per batch."
+    assert live.count(told) == 1
+    assert "Take a sample" in live
+    assert "headline-figure--over" not in editor.post("/campaigns/preview", FORM).text
+    # What is sent all the same is refused with the same words, once.
+    assert editor.post("/campaigns/new", many | {"then": "quote"}).text.count(told) == 1
+
+
+def test_a_value_that_is_too_long_is_told_once_beside_its_field(editor: Browser) -> None:
+    long = FORM | {"values:geography": "Paris\n" + "x" * 10_000}
+    message = "geography, value 2: this value has 10,000 characters; 2,000 are allowed."
+    for response in (
+        editor.post("/campaigns/preview", long),
+        editor.post("/campaigns/new", long | {"then": "quote"}),
+    ):
+        assert response.text.count(message) == 1
+        beside = re.search(r'id="values-2-error"[^>]*>([^<]*)<', response.text)
+        assert beside is not None and beside[1] == message
+        assert "This waits for a value of geography: see there." in response.text
+        assert "waits for a prompt" not in response.text
+    mended = editor.post("/campaigns/preview", FORM).text
+    assert re.search(r'id="values-2-error"[^>]*hx-swap-oob="true"></p>', mended)
+
+
+def test_another_model_offers_its_own_formats_outputs_and_words(editor: Browser) -> None:
+    other = FORM | {"model_id": "flux.1-dev", "size": "4:5"}
+    offered = editor.post("/campaigns/render-options", other).text
+    assert 'value="4:5" checked' in offered
+    assert "896 × 1120" in offered
+    assert 'value="t2i" checked' in offered and 'value="t2v"' not in offered
+    assert "data-preset" not in offered and "data-word" not in offered
+    # A format that it lacks gives way to its first; what was typed stays.
+    back = editor.post("/campaigns/render-options", FORM | {"size": "3:4", "task": "r2v"}).text
+    assert 'value="16:9" checked' in back and 'value="t2v" checked' in back
+    assert 'data-preset="Paris"' in back and "Paris\nTokyo\nOslo</textarea>" in back
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_id": "hidream-i1-full", "size": "4:5"}, "choose one of 1:1, 16:9, 9:16, 3:4."),
+        ({"model_id": "flux.1-dev"}, "FLUX.1 dev makes no videos from a prompt"),
+    ],
+)
+def test_without_scripts_a_model_that_lacks_what_is_chosen_says_so_and_shows_its_own(
+    editor: Browser, changes: dict[str, str], message: str
+) -> None:
+    refused = editor.post("/campaigns/new", FORM | changes | {"then": "save"})
+    assert refused.status_code == 400
+    assert refused.text.count(message) == 1
+    assert 'name="task" value="t2i"' in refused.text
+    assert 'name="task" value="t2v"' not in refused.text
+
+
+def test_the_form_tells_what_the_built_in_model_knows(editor: Browser) -> None:
+    form = editor.get("/campaigns/new").text
+    assert "What Adloom Tiny (built in) knows" in form
+    for word in ("sneaker", "red", "beach", "sunset", "Rio de Janeiro", "gamers", "dolly in"):
+        assert (f'data-word="{word}"' in form) is (word != "dolly in")
+    assert 'data-word="camera pushes in"' in form
+
+
 def test_values_of_a_removed_placeholder_come_back_with_it(editor: Browser) -> None:
     without = editor.post(
         "/campaigns/preview", FORM | {"prompt": "a red sneaker on {{ backdrop }}"}
@@ -145,6 +212,21 @@ def test_the_preview_names_every_error_with_its_place(editor: Browser) -> None:
     assert response.status_code == 200
     assert "Line 1, column" in response.text
     assert "Line 2, column" in response.text
+
+
+def test_the_upload_page_promises_the_rows_that_a_batch_may_have(
+    editor: Browser, campaign: Campaign, database: Database
+) -> None:
+    address = f"/campaigns/{campaign.id}/upload"
+    page = editor.get(address).text
+    assert "up to 10,000 rows and 32 MB" in page
+    assert "Optional: a column called “Row ID”" in page
+    with database.system_scope() as session:
+        session.execute(update(Workspace).values(max_variants_per_batch=2))
+    assert "up to 2 rows" in editor.get(address).text
+    rows = b"backdrop,geography\n" + b"beach,Paris\n" * 3
+    refused = upload(editor, campaign, rows)
+    assert "the table has more than 2 rows" in refused.text
 
 
 def upload(editor: Browser, campaign: Campaign, content: bytes) -> Any:
@@ -372,7 +454,7 @@ def test_a_campaign_that_lives_on_tables_begins_its_batches_with_one(editor: Bro
 
 def test_a_broken_prompt_is_told_once_at_its_field_with_name_and_place(editor: Browser) -> None:
     broken = FORM | {"prompt": "a red sneaker on {{ my backdrop }}", "parameter": []}
-    message = "Line 1, column 18, {{ my }}: a placeholder&#39;s name is one word"
+    message = "Line 1, column 18, {{ my backdrop }}: a placeholder&#39;s name is one word"
     for path in ("/campaigns/new", "/campaigns/preview"):
         text = editor.post(path, broken | {"then": "quote"}).text
         assert text.count("name is one word") == 1

@@ -1,4 +1,7 @@
-// Helpers of the campaign form: insert a placeholder, toggle preset values, count lines.
+// Helpers of the campaign form: insert placeholders and known words, toggle preset values, count.
+
+// Where a person typed last; the cards may have been exchanged since.
+let lastField = "prompt";
 
 export function startPromptTools() {
   document.addEventListener("click", (event) => {
@@ -6,6 +9,11 @@ export function startPromptTools() {
     if (insert) insertPlaceholder(insert.dataset.insert);
     const preset = event.target.closest("[data-preset]");
     if (preset) togglePreset(preset);
+    const word = event.target.closest("[data-word]");
+    if (word) insertWord(word.dataset.word);
+  });
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches("#prompt, [data-values]")) lastField = event.target.id;
   });
   document.addEventListener("input", (event) => {
     if (event.target.matches("[data-values]")) refresh(event.target);
@@ -15,10 +23,21 @@ export function startPromptTools() {
 }
 
 function insertPlaceholder(name) {
+  insertIntoPrompt(`{{ ${name} }}`);
+}
+
+function insertWord(word) {
+  const field = document.getElementById(lastField);
+  if (!field?.matches("[data-values]")) return insertIntoPrompt(word);
+  if (!lines(field).includes(word)) field.value = [...lines(field), word].join("\n");
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function insertIntoPrompt(text) {
   const prompt = document.getElementById("prompt");
   const { selectionStart: start, selectionEnd: end, value } = prompt;
   const before = start > 0 && !/\s$/.test(value.slice(0, start)) ? " " : "";
-  prompt.setRangeText(`${before}{{ ${name} }}`, start, end, "end");
+  prompt.setRangeText(`${before}${text}`, start, end, "end");
   prompt.focus();
   prompt.dispatchEvent(new Event("input", { bubbles: true }));
 }
