@@ -29,6 +29,7 @@ from app.web import (
     previews,
     request_log,
     reviewing,
+    row_use,
     security,
     share_links,
     uploads,
@@ -65,7 +66,7 @@ def create_app(config: Config | None = None) -> Flask:
     errors.register(app)
     csrf = CSRFProtect(app)
     for module in (
-        *(health, login, campaigns, previews, uploads, batches, variants, media),
+        *(health, login, campaigns, previews, uploads, batches, row_use, variants, media),
         exports,
         share_links,
         reviewing,

@@ -54,6 +54,8 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "reviewing.compare": (OBJECT, VIEW),
     "reviewing.create": (OBJECT, REVIEW),
     "reviewing.undo": (OBJECT, REVIEW),
+    "row_use.download": (OBJECT, VIEW),
+    "row_use.show": (OBJECT, VIEW),
     # A link to review is opened without an account: its token is the permission.
     "share_links.create": (OBJECT, EDIT),
     "share_links.index": (OBJECT, EDIT),

@@ -13,9 +13,11 @@ from app.services import batches
 from app.services.quotes import COMPARED_PROFILES, QuoteValue
 from app.services.specs import BatchSpec, SpecParameter
 from app.web.facts import mode_words, settings_facts
+from app.web.known_words import unknown_values
 from app.web.presets import PROFILES
 from app.web.samples import sample_prompts
 from app.web.tiles import spec_of
+from engine.registry import get_model
 from engine.types import QualityProfile
 
 
@@ -59,6 +61,8 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "guard_micros": _guard_cost(quote, spec.settings.profile),
         "saved_micros": quote.full_cost_micros - quote.cost_micros,
         "samples": sample_prompts(session, batch, spec),
+        "unknown": unknown_values(session, batch, spec),
+        "model_label": get_model(spec.settings.model_id).label,
         "noun": "image" if spec.settings.task.is_image else "clip",
         "settings_facts": facts,
         "qualities": profile_prices(quote, spec.settings.profile),
