@@ -37,6 +37,8 @@ VARIABLES: dict[str, str] = {
     "ADLOOM_LEASE_S": "seconds after which the work of a silent worker is given to another",
     "ADLOOM_JOB_DEADLINE_S": "seconds that one render may take before it counts as hung",
     "ADLOOM_CLAIM_LIMIT": "most jobs that a render worker takes at once",
+    "ADLOOM_DRAFT_DAYS": "days for which drafts can be finished without rendering them anew",
+    "ADLOOM_DRAFT_GIGABYTES": "most that the drafts of one workspace may take in the store",
     "ADLOOM_API_REQUESTS_PER_MINUTE": "requests that one API key may make in a minute",
     "WEBHOOK_ALLOWED_NETWORKS": "private networks that webhooks may reach, as 10.1.0.0/16,…; "
     "empty (all refused) wherever people who are not trusted have a workspace",
@@ -58,6 +60,9 @@ class WorkerSettings:
     poll_s: float = 2.0
     # How long a worker in trouble (no space left, no weights) takes nothing new.
     pause_s: float = 10.0
+    # States of drafts: how long they are kept, and how much of them for each workspace.
+    draft_days: float = 7.0
+    draft_gigabytes: float = 20.0
 
     @property
     def heartbeat_s(self) -> float:
@@ -154,6 +159,8 @@ def _worker_settings(env: Mapping[str, str]) -> WorkerSettings:
         lease_s=_positive(env, "ADLOOM_LEASE_S", default.lease_s),
         job_deadline_s=_positive(env, "ADLOOM_JOB_DEADLINE_S", default.job_deadline_s),
         claim_limit=math.ceil(_positive(env, "ADLOOM_CLAIM_LIMIT", default.claim_limit)),
+        draft_days=_positive(env, "ADLOOM_DRAFT_DAYS", default.draft_days),
+        draft_gigabytes=_positive(env, "ADLOOM_DRAFT_GIGABYTES", default.draft_gigabytes),
     )
 
 

@@ -27,6 +27,7 @@ from app.web import (
     login,
     media,
     previews,
+    promotions,
     request_log,
     reviewing,
     row_use,
@@ -70,6 +71,7 @@ def create_app(config: Config | None = None) -> Flask:
         exports,
         share_links,
         reviewing,
+        promotions,
         webhooks,
         api_keys,
     ):

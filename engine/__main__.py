@@ -60,7 +60,9 @@ def main() -> None:
 @click.option("--fps", type=int)
 @click.option("--steps", type=int, help="Denoising steps.")
 @click.option("--guidance", type=float, help="Classifier-free guidance scale.")
-@click.option("--until-step", type=int, help="Stop after this step; needs --save-state.")
+@click.option(
+    "--until-step", type=int, help="Stop after this step, with --save-state; --out gets a draft."
+)
 @click.option("--save-state", type=click.Path(path_type=Path), help="Where to keep the state.")
 @click.option(
     "--from-state",

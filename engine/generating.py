@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,24 +45,39 @@ def generate(options: RenderOptions, *, from_state: Path | None = None) -> None:
             outcome = next(engine.generate([request], on_progress=on_progress))
         else:
             outcome = engine.redirect(state, request, on_progress=on_progress)
-    if isinstance(outcome, GenerationFailure):
-        if outcome.code == InvalidRequest.code:
-            raise InvalidRequest("request", outcome.message)
-        raise EngineError(outcome.message)
-    _write(outcome, request.settings, out)
+    _write(_succeeded(outcome), request.settings, out)
 
 
 def save_state(options: RenderOptions, path: Path, *, step: int) -> None:
-    """Run the first steps of a request and keep the state that they lead to."""
+    """Run the first steps of a request and keep the state that they lead to.
+
+    With an `out` file that gets the draft: what the model predicts there.
+    """
     request = _checked_request(options, path, None)
+    if options.out is not None:
+        request = replace(request, settings=replace(request.settings, draft_step=step))
+        validate_request(request, model_dir=EngineConfig.from_environment().model_dir)
     # Local import: see above.
     from engine.engine import Engine
 
     engine = Engine(EngineConfig.from_environment())
     with _progress_bar(request) as on_progress:
-        state = engine.run_until(request, step=step, on_progress=on_progress)
-    state.save(path)
+        if options.out is None:
+            engine.run_until(request, step=step, on_progress=on_progress).save(path)
+        else:
+            draft = _succeeded(next(engine.generate([request], on_progress=on_progress)))
+            _write(draft, request.settings, options.out)
+            if draft.state is not None:
+                draft.state.save(path)
     click.echo(f"{path}: after step {step} of {request.settings.num_inference_steps}")
+
+
+def _succeeded(outcome: GenerationResult | GenerationFailure) -> GenerationResult:
+    if isinstance(outcome, GenerationResult):
+        return outcome
+    if outcome.code == InvalidRequest.code:
+        raise InvalidRequest("request", outcome.message)
+    raise EngineError(outcome.message)
 
 
 def _load(path: Path) -> StateFile:
@@ -78,8 +94,9 @@ def _checked_request(
     base = None if state is None else state.request
     request = make_request(options, base=base)
     validate_request(request, model_dir=EngineConfig.from_environment().model_dir)
-    if not path.parent.is_dir():
-        raise InvalidRequest("out", f"The folder {path.parent} does not exist.")
+    for file in (path, options.out or path):
+        if not file.parent.is_dir():
+            raise InvalidRequest("out", f"The folder {file.parent} does not exist.")
     return request
 
 
@@ -112,5 +129,5 @@ def _progress_bar(request: GenerationRequest) -> Iterator[Callable[[Progress], N
     with ProgressBar(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        row = bar.add_task("Denoising", total=request.settings.num_inference_steps)
+        row = bar.add_task("Denoising", total=request.settings.last_step)
         yield lambda progress: bar.update(row, completed=progress.step)

@@ -50,6 +50,8 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "media.show": (OBJECT, VIEW),
     "previews.preview": (CREATE, VIEW),
     "previews.render_options": (CREATE, VIEW),
+    "promotions.create": (OBJECT, EDIT),
+    "promotions.set_drafts": (OBJECT, EDIT),
     "reviewing.choose": (OBJECT, VIEW),
     "reviewing.compare": (OBJECT, VIEW),
     "reviewing.create": (OBJECT, REVIEW),

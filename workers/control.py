@@ -15,7 +15,15 @@ from sqlalchemy.orm import Session
 from app.config import WorkerSettings
 from app.db import Database
 from app.queues import Doorbell, Queue
-from app.services import completion, counters, dispatch, expanding, leases, render_states
+from app.services import (
+    completion,
+    counters,
+    dispatch,
+    draft_states,
+    expanding,
+    leases,
+    render_states,
+)
 from app.services.dispatch import GroupHint
 from app.storage import Storage
 from workers.loop import DATABASE_AWAY, Loop
@@ -34,6 +42,7 @@ class ControlLoop(Loop):
         self._doorbell = doorbell
         self._storage = storage
         self._reap_s = settings.reap_s
+        self._draft_bytes = settings.draft_gigabytes * 1e9
         self._reap_at = 0.0
         self._announced: frozenset[GroupHint] = frozenset()
 
@@ -44,7 +53,11 @@ class ControlLoop(Loop):
             for batch_id in self._list_expanding()
         }
         if time.monotonic() >= self._reap_at:
-            duties |= {"rescue": self._rescue, "sweep states": self._sweep_states}
+            duties |= {
+                "rescue": self._rescue,
+                "sweep states": self._sweep_states,
+                "sweep drafts": self._sweep_drafts,
+            }
             self._reap_at = time.monotonic() + self._reap_s
         duties |= {"sweep": self._sweep, "announce": self._announce, "roll up": self._roll_up}
         has_more = False
@@ -89,6 +102,13 @@ class ControlLoop(Loop):
         with self._alone("sweep states") as session:
             swept = render_states.sweep(session, self._storage) if session else 0
         return swept >= render_states.SWEEP_SIZE
+
+    def _sweep_drafts(self) -> bool:
+        with self._alone("sweep drafts") as session:
+            if session is None:
+                return False
+            swept = draft_states.sweep(session, self._storage, limit_bytes=self._draft_bytes)
+        return swept >= draft_states.SWEEP_SIZE
 
     def _announce(self) -> bool:
         """Ring once for each group that newly waits: without listeners no calls pile up."""

@@ -24,6 +24,7 @@ from workers.engines import Outcome
 from workers.heartbeat import Heartbeat
 from workers.loop import DATABASE_AWAY
 from workers.pause import Pause
+from workers.states import StateStore
 from workers.transactions import commit_patiently
 
 logger = logging.getLogger(__name__)
@@ -47,12 +48,19 @@ class Finisher:
     """One thread that ends jobs in the order in which they were rendered."""
 
     def __init__(
-        self, database: Database, storage: Storage, *, heartbeat: Heartbeat, pause: Pause
+        self,
+        database: Database,
+        storage: Storage,
+        *,
+        heartbeat: Heartbeat,
+        pause: Pause,
+        states: StateStore,
     ) -> None:
         self._database = database
         self._storage = storage
         self._heartbeat = heartbeat
         self._pause = pause
+        self._states = states
         self._waiting: queue.Queue[Rendered | None] = queue.Queue(maxsize=MAX_WAITING)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="finisher", daemon=True)
@@ -109,6 +117,8 @@ class Finisher:
         job = rendered.job
         try:
             artifact = self._store(job, result)
+            if result.state is not None:
+                self._states.keep_draft(job, rendered.token, result.state)
             usage = NewUsage(units=result.work_units, render_s=result.seconds.total)
             self._commit(
                 rendered,

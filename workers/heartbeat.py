@@ -158,7 +158,7 @@ class Heartbeat(Loop):
                 lease_token=group.token,
                 job_count=len(jobs),
                 steps_done=sum(self._steps.get(job.job_id, 0) for job in jobs),
-                steps_planned=sum(job.settings.num_inference_steps for job in jobs),
+                steps_planned=sum(job.settings.last_step for job in jobs),
                 job_ids=tuple(sorted((self._round | self._last_round) & self._held)),
             )
 

@@ -33,7 +33,10 @@ class RenderWorker:
     ) -> None:
         pause = Pause(storage, pause_s=config.workers.pause_s)
         self._heartbeat = Heartbeat(config, worker=worker, is_hung=self._is_hung)
-        self._finisher = Finisher(database, storage, heartbeat=self._heartbeat, pause=pause)
+        states = StateStore(database, storage, draft_days=config.workers.draft_days)
+        self._finisher = Finisher(
+            database, storage, heartbeat=self._heartbeat, pause=pause, states=states
+        )
         self._loop = RenderLoop(
             database,
             worker=worker,
@@ -42,7 +45,7 @@ class RenderWorker:
             heartbeat=self._heartbeat,
             finisher=self._finisher,
             pause=pause,
-            states=StateStore(database, storage),
+            states=states,
         )
 
     def start(self) -> None:

@@ -6,17 +6,20 @@ import hashlib
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
 from app.db import Database
 from app.errors import AppError
-from app.services import render_states
-from app.services.leases import ClaimedGroup
+from app.services import draft_states, render_states
+from app.services.draft_states import NewState
+from app.services.leases import ClaimedGroup, ClaimedJob
 from app.storage import Storage
 from engine.errors import InvalidRequest
 from engine.suspending import StateFile, Suspension
+from engine.types import SavedState
 from workers.loop import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
@@ -27,14 +30,23 @@ MEDIA_TYPE = "application/octet-stream"
 class StateStore:
     """Does its best: without a state a job is rendered from the start."""
 
-    def __init__(self, database: Database, storage: Storage) -> None:
+    def __init__(self, database: Database, storage: Storage, *, draft_days: float) -> None:
+        """States of drafts are kept for `draft_days`."""
         self._database = database
         self._storage = storage
+        self._keep_for = timedelta(days=draft_days)
 
     def resume(self, group: ClaimedGroup, should_suspend: Callable[[], bool]) -> Suspension:
-        """What lets the engine go on with a group, and stops it when that is asked for."""
+        """What lets the engine go on with a group, and stops it when that is asked for.
+
+        It goes on from where the group was stopped, or else from where its drafts ended.
+        """
         files, lost = [], []
-        for key in self._find_keys(group):
+        drafts = {job.draft_id for job in group.jobs if job.draft_id is not None}
+        kept = self._find_drafts(group, drafts)
+        if len(kept) < len(drafts):
+            lost.append("the state of the draft is not kept any more")
+        for key in (*self._find_keys(group), *sorted(set(kept.values()))):
             try:
                 files.append(self._fetch(key))
             except (AppError, InvalidRequest, OSError) as error:
@@ -49,6 +61,44 @@ class StateStore:
                 self._keep(group, job_ids, file, Path(folder) / "state.safetensors")
         except (AppError, InvalidRequest, OSError, *DATABASE_AWAY) as error:
             logger.warning("group %s will start anew: %s", group.group_key, error)
+
+    def keep_draft(self, job: ClaimedJob, token: int, state: SavedState) -> None:
+        """Store where a draft ended, so that it can be finished without its steps."""
+        key = f"{job.workspace_id}/drafts/{job.job_id}.safetensors"
+        try:
+            with tempfile.TemporaryDirectory(prefix="adloom-") as folder:
+                path = Path(folder) / "draft.safetensors"
+                state.save(path)
+                self._keep_draft(job, token, key, path, step=state.last_step)
+        except (AppError, InvalidRequest, OSError, *DATABASE_AWAY) as error:
+            logger.warning("draft %s will be finished from the start: %s", job.job_id, error)
+
+    def _keep_draft(self, job: ClaimedJob, token: int, key: str, path: Path, *, step: int) -> None:
+        new = NewState(
+            job_id=job.job_id,
+            storage_key=key,
+            variant_key=job.variant_key,
+            step=step,
+            size_bytes=path.stat().st_size,
+        )
+        with self._database.system_scope() as session:
+            if not draft_states.record(session, new, token=token, keep_for=self._keep_for):
+                return
+        try:
+            self._storage.put_file(key, path, media_type=MEDIA_TYPE)
+        except (AppError, OSError):
+            # A quote must not count on it.
+            with self._database.system_scope() as session:
+                draft_states.forget(session, key)
+            raise
+
+    def _find_drafts(self, group: ClaimedGroup, drafts: Collection[UUID]) -> Mapping[UUID, str]:
+        try:
+            with self._database.system_scope() as session:
+                return draft_states.find_files(session, drafts)
+        except DATABASE_AWAY as error:
+            logger.warning("group %s is rendered without its drafts: %s", group.group_key, error)
+            return {}
 
     def _find_keys(self, group: ClaimedGroup) -> Sequence[str]:
         try:

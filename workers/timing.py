@@ -38,6 +38,7 @@ class Timings:
         if not result.forwards_computed or not all(origin):
             return
         # As if nothing had been shared: the seconds of a step, for all the steps.
+        settings = settings.finished
         forwards = settings.num_inference_steps * forwards_per_step(settings)
         whole = StageSeconds(
             text=result.seconds.text,

@@ -13,6 +13,7 @@ from app.api.schemas.batches import BatchInput
 from app.models import ExpansionMode, Parameter, Upload
 from app.problems import ValidationFailed
 from app.services import campaigns, uploads
+from app.services.drafts import with_drafts
 from app.services.parameters import clean_values, guess_kind
 from app.services.render_settings import complete_settings
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
@@ -26,10 +27,11 @@ def spec_of_request(session: Session, actor: Actor, body: BatchInput) -> BatchSp
     render = complete_settings(
         body.settings.model_dump(exclude_none=True), base=details.campaign.settings
     )
+    settings = SpecSettings(**render.to_dict())
     return make_spec(
         parameters=parameters,
         mode=body.mode or _default_mode(parameters, upload),
-        settings=SpecSettings(**render.to_dict()),
+        settings=with_drafts(settings) if body.drafts else settings,
         seed=body.seed,
         takes=body.takes,
         sample_size=body.sample_size,

@@ -19,15 +19,19 @@ from app.api.schemas.batches import (
     BatchSummary,
     PreviewCreate,
     PreviewsStarted,
+    PromotionCreate,
     Quote,
     QuoteCreate,
     Retried,
 )
 from app.models import Batch as BatchRow
+from app.models import BatchState
 from app.models import Quote as QuoteRow
-from app.services import batches, previews
+from app.services import batches, previews, promotions
 from app.services.progress import binding_quote
+from app.services.promotions import APPROVED
 from app.services.scoping import get_in_workspace
+from app.services.variant_views import VariantFilter
 
 routes = Routes()
 TAG: Final = "Batches"
@@ -155,6 +159,28 @@ def get_batch(call: Call[Empty, Empty], batch_id: UUID) -> Batch:
 def create_previews(call: Call[PreviewCreate, Empty], batch_id: UUID) -> PreviewsStarted:
     jobs = previews.render_preview(call.session, call.actor, batch_id, call.body.ordinals)
     return PreviewsStarted(batch_id=batch_id, started=len(jobs))
+
+
+@routes.add(
+    Route(
+        method="POST",
+        path=f"{ONE}/promotions",
+        kind=RouteKind.OBJECT,
+        action=Action.EDIT,
+        tag=TAG,
+        summary="Finish drafts in full quality: a batch with its quote, launched if asked",
+        answer=Batch,
+        body=PromotionCreate,
+        status=201,
+    )
+)
+def create_promotion(call: Call[PromotionCreate, Empty], batch_id: UUID) -> Batch:
+    ids = call.body.variant_ids
+    wanted = VariantFilter(ids=ids) if ids else APPROVED
+    batch = promotions.create_promotion(call.session, call.actor, batch_id, wanted)
+    if call.body.launch and batch.state is BatchState.PREVIEWING:
+        batches.launch_batch(call.session, call.actor, batch.id)
+    return show_batch(call, batch)
 
 
 @routes.add(_change("launch", "Launch a batch at the price of its quote"))

@@ -21,6 +21,7 @@ from app.models.campaign import (
     PromptTemplate,
     Upload,
 )
+from app.models.draft_state import DraftState
 from app.models.render_job import (
     CLAIMABLE_STATES,
     FINAL_STATES,
@@ -64,6 +65,7 @@ __all__ = [
     "BatchState",
     "CalibrationRecord",
     "Campaign",
+    "DraftState",
     "ExpansionMode",
     "IdempotencyKey",
     "JobPurpose",

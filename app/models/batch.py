@@ -87,6 +87,7 @@ class Variant(Identified, Timestamped, WorkspaceScoped, Base):
     __table_args__ = (
         UniqueConstraint("batch_id", "ordinal"),
         Index("ix_variants_workspace_id_variant_key", "workspace_id", "variant_key"),
+        Index("ix_variants_draft_id", "draft_id", postgresql_where="draft_id IS NOT NULL"),
     )
 
     batch_id: Mapped[UUID] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
@@ -101,6 +102,8 @@ class Variant(Identified, Timestamped, WorkspaceScoped, Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     settings: Mapped[dict[str, Any]]
     variant_key: Mapped[str] = mapped_column(String(64))
+    # The draft that this one is the finished render of.
+    draft_id: Mapped[UUID | None] = mapped_column(ForeignKey("variants.id", ondelete="SET NULL"))
 
 
 class BatchCounter(WorkspaceScoped, Base):

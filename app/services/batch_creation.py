@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.db import config_of
-from app.errors import InvalidInput, ServiceUnavailable
+from app.errors import Conflict, InvalidInput, ServiceUnavailable
 from app.models import (
     Batch,
     BatchState,
@@ -118,6 +118,8 @@ def duplicate_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
     """
     require(actor, Action.VIEW)
     batch = get_in_workspace(session, actor, Batch, batch_id)
+    if batch.spec.get("drafts_batch_id"):
+        raise Conflict("This batch finishes drafts of another one; finish them there once more.")
     return create_batch(
         session,
         actor,
@@ -125,6 +127,18 @@ def duplicate_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
         spec=BatchSpec.model_validate(batch.spec),
         upload_id=batch.upload_id,
     )
+
+
+def requote_batch(session: Session, actor: Actor, batch: Batch, spec: BatchSpec) -> None:
+    """Give a batch that is not launched yet another spec, quoted with the newest prompt."""
+    value = estimate_batch(
+        session, actor, campaign_id=batch.campaign_id, spec=spec, upload_id=batch.upload_id
+    )
+    campaign = session.get_one(Campaign, batch.campaign_id)
+    batch.prompt_template_id = _latest_template(session, campaign).id
+    batch.spec, batch.variant_count = spec.to_json(), value.variant_count
+    session.add(Quote(workspace_id=batch.workspace_id, batch_id=batch.id, **asdict(value)))
+    session.flush()
 
 
 def _latest_template(session: Session, campaign: Campaign) -> PromptTemplate:

@@ -36,6 +36,8 @@ class ClaimedJob:
     work_units: float
     shared_units: float
     fork_steps: Mapping[str, int]
+    # The draft whose steps need not be computed again.
+    draft_id: UUID | None = None
 
     def to_request(self) -> GenerationRequest:
         """The engine's request on its planned way through the tree; its id is the job's id."""
@@ -89,4 +91,5 @@ def claimed_job(row: AnyRow, *, number: int) -> ClaimedJob:
         work_units=row.work_units,
         shared_units=row.shared_units,
         fork_steps=row.fork_steps,
+        draft_id=row.draft_id,
     )

@@ -123,6 +123,7 @@ def _waiting_rows(session: Session, candidate: Candidate, *, limit: int) -> Sequ
             Variant.seed,
             Variant.settings,
             Variant.variant_key,
+            Variant.draft_id,
             Batch.launched_at,
             Batch.spec["force_render"].as_boolean().label("is_forced"),
         )

@@ -31,8 +31,9 @@ from app.services.completion import complete_if_done
 from app.services.copying import copy_rows
 from app.services.jobs import NewJob, copy_jobs
 from app.services.outbox_batches import emit_batch
-from app.services.planning import PlanTerms, charged_units
+from app.services.planning import charged_units, plan_as_quoted
 from app.services.progress import binding_quote
+from app.services.promoted import read_promoted
 from app.services.source_rows import RowPlace, RowReader
 from app.services.specs import CHUNK_SIZE, BatchSpec
 from app.services.variants import (
@@ -142,9 +143,14 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
     # Another process is at it, or the batch was paused, cancelled or expanded in the meantime.
     if batch is None or batch.state is not BatchState.EXPANDING:
         return False
+    offset = 0
     try:
-        source = _open_at_cursor(session, batch)
-        drafts = _next_drafts(source, batch, chunk_size)
+        if batch.spec.get("drafts_batch_id"):
+            drafts = read_promoted(session, batch)
+        else:
+            source = _open_at_cursor(session, batch)
+            drafts = _next_drafts(source, batch, chunk_size)
+            offset = source.offset_at(batch.expansion_cursor + len(drafts))
     except (InvalidInput, EngineError) as error:
         batch.state = BatchState.FAILED
         batch.failure = error.message if isinstance(error, AppError) else str(error)
@@ -153,7 +159,7 @@ def expand_chunk(session: Session, batch_id: UUID, *, chunk_size: int = CHUNK_SI
         return False
     _write(session, batch, drafts)
     batch.expansion_cursor += len(drafts)
-    batch.expansion_offset = source.offset_at(batch.expansion_cursor)
+    batch.expansion_offset = offset
     is_done = batch.expansion_cursor >= batch.variant_count
     if is_done:
         batch.state = BatchState.RUNNING
@@ -202,12 +208,11 @@ def _write(session: Session, batch: Batch, drafts: Sequence[VariantDraft]) -> No
     )
     is_forced = bool(batch.spec.get("force_render"))
     artifacts = {} if is_forced else _find_artifacts(session, batch.workspace_id, drafts)
-    # The terms of the price are the terms of the work.
-    terms = PlanTerms.from_json(binding_quote(session, batch.id).details.get("plan", {}))
-    planned = terms.plan(draft.to_request() for draft in drafts)
+    details = binding_quote(session, batch.id).details
     keys = {draft.ordinal: draft.variant_key for draft in drafts}
     known_artifacts = {ordinal: artifacts.get(key) for ordinal, key in keys.items()}
-    copy_jobs(session, [*_jobs_of_plan(batch, planned, ids, known_artifacts)])
+    for planned in plan_as_quoted(details, [draft.to_request() for draft in drafts]):
+        copy_jobs(session, [*_jobs_of_plan(batch, planned, ids, known_artifacts)])
 
 
 def _jobs_of_plan(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from app.services.expansion import SourceRow
-from app.services.specs import MAX_GROUP, BatchSpec
+from app.services.specs import MAX_DRAFTED_GROUP, MAX_GROUP, BatchSpec
 from engine.plan import Calibration, Plan, PlannedRequest, plan
 from engine.terms import FamilyTerms, known_terms
 from engine.types import GenerationRequest, QualityProfile, RenderSettings
@@ -25,12 +25,14 @@ class PlanTerms:
     varying: frozenset[str]
     by_settings: Mapping[RenderSettings, FamilyTerms] = field(default_factory=dict)
 
-    def plan(self, requests: Iterable[GenerationRequest]) -> Plan:
+    def plan(self, requests: Iterable[GenerationRequest], *, drafted_to: int = 0) -> Plan:
+        """The plan of these requests, whose first steps drafts may have computed."""
         return plan(
             requests,
-            max_group=MAX_GROUP,
+            max_group=MAX_DRAFTED_GROUP if drafted_to else MAX_GROUP,
             varying=self.varying,
             terms_of=lambda settings: self.by_settings.get(settings) or known_terms(settings),
+            drafted_to=drafted_to,
         )
 
     def of_profile(self, profile: QualityProfile) -> PlanTerms:
@@ -65,6 +67,23 @@ class PlanTerms:
         )
 
 
+def plan_as_quoted(
+    details: Mapping[str, Any], requests: Sequence[GenerationRequest]
+) -> Iterator[Plan]:
+    """Plans of a quote's requests on its terms: those that go on from drafts by themselves."""
+    # The terms of the price are the terms of the work.
+    terms = PlanTerms.from_json(details.get("plan", {}))
+    drafts = details.get("drafts")
+    if drafts is None:
+        yield terms.plan(requests)
+        return
+    anew = {str(ordinal) for ordinal in drafts["anew"]}
+    for is_anew, step in ((False, drafts["step"]), (True, 0)):
+        part = [each for each in requests if (each.request_id in anew) is is_anew]
+        if part:
+            yield terms.plan(part, drafted_to=step)
+
+
 def charged_units(member: PlannedRequest) -> float:
     """Work units that a variant is charged at most.
 
@@ -90,9 +109,14 @@ class TermsBuilder:
     def terms(self) -> PlanTerms:
         return PlanTerms(varying=self._varying, by_settings=self._by_settings)
 
-    def plan(self, requests: Iterable[GenerationRequest]) -> Plan:
+    def plan(self, requests: Iterable[GenerationRequest], *, drafted_to: int = 0) -> Plan:
+        """The plan of these requests, whose first steps drafts may have computed."""
         return plan(
-            requests, max_group=MAX_GROUP, varying=self._varying, terms_of=self._known_terms
+            requests,
+            max_group=MAX_DRAFTED_GROUP if drafted_to else MAX_GROUP,
+            varying=self._varying,
+            terms_of=self._known_terms,
+            drafted_to=drafted_to,
         )
 
     def _known_terms(self, settings: RenderSettings) -> FamilyTerms:

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from app.errors import InvalidInput
 from app.services.calibrations import NOTHING_MEASURED, Measurements
-from app.services.planning import TermsBuilder, charged_units
+from app.services.planning import PlanTerms, TermsBuilder, charged_units
 from app.services.specs import CHUNK_SIZE, BatchSpec
 from engine.plan import Calibration, Plan, estimate_seconds
+from engine.skipping import edge_forwards
 from engine.types import GenerationRequest, QualityProfile, RenderSettings
-from engine.units import clip_units
+from engine.units import clip_units, forward_units
 
 # Priced for every batch, beside its own profile.
 COMPARED_PROFILES: Final = (QualityProfile.FAITHFUL, QualityProfile.EXACT)
@@ -47,6 +48,23 @@ class QuoteValue:
     details: dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """What a work unit costs in a workspace."""
+
+    micros_per_unit: int
+    currency: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafted:
+    """Renders of drafts: those that go on from a state after `step`, and those begun anew."""
+
+    step: int
+    kept: Sequence[GenerationRequest]
+    anew: Sequence[GenerationRequest]
+
+
 def estimate(
     spec: BatchSpec,
     requests: Iterable[GenerationRequest],
@@ -59,11 +77,13 @@ def estimate(
     """Price a batch from all its requests, which are read once, in order.
 
     `varying` names the parameters that have more than one value in the batch. InvalidInput when
-    there is no request.
+    there is no request. The quote of drafts says what finishing all of them would cost.
     """
     own = spec.settings.profile
-    profiles = tuple(dict.fromkeys((own, *COMPARED_PROFILES)))
+    step = spec.settings.draft_step
+    profiles = tuple(dict.fromkeys((own, *(COMPARED_PROFILES if step is None else ()))))
     totals = {profile: _Totals() for profile in profiles}
+    finish = _Totals()
     builder = TermsBuilder(varying, find_calibration=measured.find)
     iterator = iter(requests)
     while chunk := list(islice(iterator, CHUNK_SIZE)):
@@ -73,15 +93,71 @@ def estimate(
                 continue
             asked = chunk if profile is own else list(_with_profile(chunk, profile))
             totals[profile].add(builder.plan(asked), asked)
-    total = totals[own]
-    if not total.variant_count:
+        if step is not None:
+            rest = [replace(each, settings=each.settings.finished) for each in chunk]
+            finish.add(builder.plan(rest, drafted_to=step), rest)
+    if not totals[own].variant_count:
         raise InvalidInput("There is nothing to render: the batch has no variants.")
+    rate = Rate(micros_per_unit=rate_micros_per_unit, currency=currency)
+    value = _value(spec, totals, rate, measured=measured, terms=builder.terms)
+    if step is None:
+        return value
+    rest_micros = cost_micros(finish.shared_units, rate_micros_per_unit)
+    return replace(value, details=value.details | {"finish_cost_micros": rest_micros})
+
+
+def estimate_finish(
+    spec: BatchSpec, drafted: Drafted, rate: Rate, *, measured: Measurements
+) -> QuoteValue:
+    """Price renders that go on from drafts: their steps are not priced again.
+
+    What the drafts computed stands in `details["drafts"]`: `variants` that go on from them,
+    `steps` of all of these, their `cost_micros` and the ordinals that are rendered `anew`.
+    """
+    builder = TermsBuilder((), find_calibration=measured.find)
+    total, step = _Totals(), drafted.step
+    saved_units = 0.0
+    for requests, drafted_to in ((drafted.kept, step), (drafted.anew, 0)):
+        if requests:
+            total.add(builder.plan(requests, drafted_to=drafted_to), requests)
+    for settings, number in Counter(request.settings for request in drafted.kept).items():
+        policy = builder.terms.by_settings[settings].step_cache
+        forwards = edge_forwards(settings, policy, 0, step)
+        saved_units += number * forwards * forward_units(settings)
+    totals = {spec.settings.profile: total}
+    value = _value(spec, totals, rate, measured=measured, terms=builder.terms)
+    drafts = {
+        "step": step,
+        "variants": len(drafted.kept),
+        "steps": step * len(drafted.kept),
+        "cost_micros": cost_micros(saved_units, rate.micros_per_unit),
+        "anew": [int(request.request_id) for request in drafted.anew],
+    }
+    return replace(value, details=value.details | {"drafts": drafts})
+
+
+def cost_micros(units: float, rate_micros_per_unit: int) -> int:
+    """Millionths of the currency, rounded up; noise of the sum's last digits is not."""
+    return math.ceil(round(units * rate_micros_per_unit, 3))
+
+
+def _value(
+    spec: BatchSpec,
+    totals: Mapping[QualityProfile, _Totals],
+    rate: Rate,
+    *,
+    measured: Measurements,
+    terms: PlanTerms,
+) -> QuoteValue:
+    """The quote of the batch's own profile, with the prices of all that were added up."""
+    own = spec.settings.profile
+    total, per_unit = totals[own], rate.micros_per_unit
     prices = {
         profile.value: {
             "units": each.shared_units,
-            "cost_micros": cost_micros(each.shared_units, rate_micros_per_unit),
+            "cost_micros": cost_micros(each.shared_units, per_unit),
             "guard_units": each.guard_units,
-            "guard_cost_micros": cost_micros(each.guard_units, rate_micros_per_unit),
+            "guard_cost_micros": cost_micros(each.guard_units, per_unit),
             "estimated_s": each.seconds(measured),
         }
         for profile, each in totals.items()
@@ -90,23 +166,18 @@ def estimate(
         variant_count=total.variant_count,
         full_units=total.full_units,
         shared_units=total.shared_units,
-        rate_micros_per_unit=rate_micros_per_unit,
-        full_cost_micros=cost_micros(total.full_units, rate_micros_per_unit),
-        cost_micros=cost_micros(total.shared_units, rate_micros_per_unit),
-        currency=currency,
+        rate_micros_per_unit=per_unit,
+        full_cost_micros=cost_micros(total.full_units, per_unit),
+        cost_micros=cost_micros(total.shared_units, per_unit),
+        currency=rate.currency,
         estimated_s=total.seconds(measured),
         details={
             "unit_price_by_parameter": total.unit_prices(),
             "profiles": prices,
             "estimate_basis": _basis(measured.find_pace(spec.settings.to_render_settings())),
-            "plan": builder.terms.of_profile(own).to_json(),
+            "plan": terms.of_profile(own).to_json(),
         },
     )
-
-
-def cost_micros(units: float, rate_micros_per_unit: int) -> int:
-    """Millionths of the currency, rounded up; noise of the sum's last digits is not."""
-    return math.ceil(round(units * rate_micros_per_unit, 3))
 
 
 class _Totals:

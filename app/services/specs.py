@@ -18,6 +18,8 @@ from engine.types import GenerationTask, QualityProfile, RenderSettings
 CHUNK_SIZE = 5_000
 # Most variants in a group that one worker claims.
 MAX_GROUP = 64
+# The same where each has a stored state, which its worker holds in memory.
+MAX_DRAFTED_GROUP = 16
 MAX_TAKES = 100
 # As JSON: it goes along with every event about the batch.
 MAX_PASSTHROUGH_LENGTH = 2_000
@@ -48,6 +50,8 @@ class SpecSettings(_Frozen):
     num_inference_steps: int
     guidance_scale: float
     profile: QualityProfile = QualityProfile.CONSISTENT
+    # Of drafts: the step after which they stop.
+    draft_step: int | None = None
 
     def to_render_settings(self) -> RenderSettings:
         return RenderSettings(**dict(self))
@@ -87,6 +91,8 @@ class BatchSpec(_Frozen):
     prompt: str | None = None
     negative_prompt: str = ""
     origin: VariantOrigin | None = None
+    # The batch of drafts that this one finishes.
+    drafts_batch_id: str | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

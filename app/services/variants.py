@@ -211,7 +211,7 @@ def _shared_part(settings: RenderSettings, weights: str) -> str:
 def preview_settings(settings: RenderSettings) -> RenderSettings:
     """The same render with few steps."""
     steps = min(settings.num_inference_steps, PREVIEW_STEPS)
-    return replace(settings, num_inference_steps=steps)
+    return replace(settings.finished, num_inference_steps=steps)
 
 
 def preview_key(key: str, settings: RenderSettings) -> str:

@@ -19,6 +19,7 @@ from app.web.batch_specs import spec_from_form, spec_from_upload
 from app.web.campaign_form import form_of
 from app.web.gallery import gallery_context
 from app.web.progress import progress_context
+from app.web.promotions import batch_context
 from app.web.quotes import quote_context
 from app.web.review_undo import last_words
 from app.web.scope import conditional, page, signed_in, start_over
@@ -95,6 +96,7 @@ def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
         reviewed_words=words,
         can_undo=can_undo,
         **(sharing_context(session, actor, batch) if is_small else {"nodes": []}),
+        **batch_context(session, actor, batch),
         **progress_context(session, actor, batch),
         **gallery_context(session, actor, batch, request.args),
     )

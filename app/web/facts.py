@@ -39,7 +39,8 @@ def settings_facts(settings: Mapping[str, Any], *, seed: int | None = None) -> F
         facts.append(("Length", f"{seconds:.1f} s at {settings['fps']} frames per second"))
     profile = settings.get("profile", "exact")
     facts.append(("Quality", PROFILE_NAMES.get(profile, profile)))
-    facts.append(("Steps", str(settings["num_inference_steps"])))
+    steps, draft_step = str(settings["num_inference_steps"]), settings.get("draft_step")
+    facts.append(("Steps", f"{draft_step} of {steps}: a draft" if draft_step else steps))
     if seed is not None:
         facts.append(("Seed", str(seed)))
     return facts

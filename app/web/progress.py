@@ -136,7 +136,8 @@ def _actions(batch: Batch, failed: int) -> list[str]:
     actions = [*ACTIONS.get(batch.state, ())]
     if failed and batch.state in (*LIVE_STATES, BatchState.COMPLETED):
         actions.append("retry")
-    if batch.state in ENDED_STATES:
+    # What finishes drafts is made on the page of the drafts.
+    if batch.state in ENDED_STATES and not batch.spec.get("drafts_batch_id"):
         actions.append("duplicate")
     return actions
 

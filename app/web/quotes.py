@@ -17,7 +17,7 @@ from app.web.known_words import unknown_values
 from app.web.presets import PROFILES
 from app.web.samples import sample_prompts
 from app.web.tiles import spec_of
-from engine.registry import get_model
+from engine.registry import MIN_DRAFT_STEP, get_model
 from engine.types import QualityProfile
 
 
@@ -58,6 +58,11 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
     unit_prices: dict[str, float] = quote.details.get("unit_price_by_parameter", {})
     return {
         "quote": quote,
+        "drafts": quote.details.get("drafts"),
+        "finish_micros": quote.details.get("finish_cost_micros"),
+        "is_draft": spec.settings.draft_step is not None,
+        "can_draft": spec.drafts_batch_id is None
+        and spec.settings.num_inference_steps > MIN_DRAFT_STEP,
         "guard_micros": _guard_cost(quote, spec.settings.profile),
         "saved_micros": quote.full_cost_micros - quote.cost_micros,
         "samples": sample_prompts(session, batch, spec),
@@ -66,7 +71,10 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "noun": "image" if spec.settings.task.is_image else "clip",
         "settings_facts": facts,
         "qualities": profile_prices(quote, spec.settings.profile),
-        "prices": [
+        # Drafts are finished as they are: no value can be added to them.
+        "prices": []
+        if spec.drafts_batch_id
+        else [
             _parameter_price(item, quote, spec, unit_prices.get(item.name))
             for item in spec.parameters
         ],

@@ -26,6 +26,7 @@ SAVED_WORDS: Mapping[str, str] = {
     "state_cache": "kept from an earlier group",
     "step_cache": "skipped between steps",
     "duplicate": "the same picture as another variant",
+    "draft": "computed by its draft",
 }
 DECISIONS: Mapping[str, str] = {
     "kept": "The promise was kept",
@@ -95,13 +96,16 @@ def lineage(artifact: Artifact) -> list[LineageStep]:
     edges = artifact.provenance.get("edges")
     if not isinstance(edges, list):
         return []
+    resumed = artifact.provenance.get("resumed", {})
+    saved = artifact.provenance.get("forwards", {}).get("saved", {})
+    drafted_to = resumed.get("from_step", 0) if "draft" in saved else 0
     return [
         LineageStep(
             start=edge["start"],
             stop=edge["stop"],
             text=_conditioning(edge.get("texts", [])),
             shared=_shared(edge["leaves"]),
-            note=_note(edge),
+            note=_note(edge, drafted_to),
         )
         for edge in edges
     ]
@@ -140,7 +144,11 @@ def _shared(leaves: int) -> str:
     return "its own" if leaves == 1 else f"shared by {leaves}"
 
 
-def _note(edge: Mapping[str, Any]) -> str:
+def _note(edge: Mapping[str, Any], drafted_to: int) -> str:
+    if edge["stop"] <= drafted_to:
+        return "computed by its draft"
+    if edge["start"] < drafted_to:
+        return f"up to step {drafted_to} by its draft"
     if edge.get("from_cache"):
         return "kept from an earlier group"
     batch = edge.get("batch", 1)

@@ -16,11 +16,13 @@ from app.services import batches, rerenders, reviews
 from app.services.batches import VariantView
 from app.web.facts import provenance_facts, settings_facts, variant_facts
 from app.web.media import download_url, media_url
+from app.web.promotions import variant_context
 from app.web.prompt_parts import from_stored
 from app.web.rendering import rendering_context
 from app.web.scope import conditional, is_htmx, page, signed_in, start_over
 from app.web.sharing import lineage, work_facts
 from app.web.tiles import Tile, kinds_of, spec_of, tile_of
+from engine.types import RenderSettings
 
 blueprint = Blueprint("variants", __name__, url_prefix="/variants")
 
@@ -116,6 +118,7 @@ def _variant_page(
         negative_prompt=view.variant.negative_prompt,
         origin=rerenders.find_origin(session, actor, context["batch"]),
         rerenders=rerenders.list_rerenders(session, actor, view.variant),
+        **variant_context(session, actor, view.variant),
         **context | _details(view, context["tile"]) | ({"typed": typed} if typed else {}),
         errors={"seed" if error.field == "seed" else "prompt": error.message} if error else {},
     )
@@ -133,7 +136,7 @@ def _details(view: VariantView, tile: Tile) -> dict[str, Any]:
             ("How it was made", made),
         ],
         "lineage": lineage(artifact) if artifact else [],
-        "num_steps": variant.settings["num_inference_steps"],
+        "num_steps": RenderSettings.from_dict(variant.settings).last_step,
     }
 
 

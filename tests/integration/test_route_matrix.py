@@ -56,6 +56,7 @@ BODIES: dict[str, Any] = {
     "create_prompt_template": {"text": PROMPT},
     "answer_upload": {"answers": {"a": "b"}},
     "create_previews": {"ordinals": [0]},
+    "create_promotion": {},
     "set_review": {"state": "approved"},
     "create_webhook_endpoint": {"url": "https://hooks.example.com/"},
     "update_webhook_endpoint": {"description": "d"},

@@ -19,6 +19,7 @@ from app.models import (
     BatchCounter,
     BatchDelta,
     Campaign,
+    DraftState,
     IdempotencyKey,
     JobPurpose,
     JobState,
@@ -79,6 +80,8 @@ def fill(session: Session, workspace: Workspace) -> None:
                    updated_at=func.now()),
             RenderState(**scope, variant_id=job.variant_id, storage_key="k", step=1, size_bytes=1,
                         expires_at=func.now()),
+            DraftState(**scope, variant_id=job.variant_id, variant_key="k", step=1, size_bytes=1,
+                       storage_key=f"{job.id}", expires_at=func.now()),
             ShareLink(**scope, batch_id=batch.id, token_sha256=batch.id.hex * 2, name="Acme",
                       can_review=False, expires_at=func.now()),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Self
+from uuid import UUID
 
 from pydantic import Field
 
@@ -13,6 +14,7 @@ from app.models import BatchState, ExpansionMode, JobState
 from app.models import Quote as QuoteRow
 from app.services.progress import FailureSummary
 from app.services.progress import Progress as ProgressValue
+from app.services.promotions import MAX_VARIANTS
 from app.services.specs import MAX_TAKES, BatchSpec
 from engine import registry
 
@@ -40,6 +42,10 @@ class BatchInput(Input):
     sample_size: int | None = Field(default=None, ge=1, le=MAX_SAMPLE)
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="Shared by all variants.")
     takes: int = Field(default=1, ge=1, le=MAX_TAKES, description="Renders with so many seeds.")
+    drafts: bool = Field(
+        default=False,
+        description="Render drafts: half of the steps. They can be finished without these.",
+    )
     force_render: bool = Field(
         default=False, description="Render also what the workspace has rendered before."
     )
@@ -65,11 +71,25 @@ class ProfilePrice(Output):
     estimated_s: float | None
 
 
+class QuotedDrafts(Output):
+    """What drafts spare: `variants` go on from theirs, with `steps` computed already in all.
+
+    `cost_micros` is what these steps would cost. Variants whose draft's state is not kept any more
+    are rendered from the first step, at the full price.
+    """
+
+    variants: int
+    steps: int
+    cost_micros: int
+
+
 class Quote(Output):
     """The price before launch, in millionths of the currency; a charge is never above it.
 
     `full_cost_micros` is what the variants cost one by one, `cost_micros` what they cost planned
     together. `unit_price_by_parameter` is what one more value of a parameter costs, in clips.
+    `drafts` is there where drafts are finished; for drafts themselves `finish_cost_micros` says
+    what finishing all of them would cost besides.
     """
 
     id: Id
@@ -81,11 +101,14 @@ class Quote(Output):
     estimated_s: float | None
     unit_price_by_parameter: dict[str, float]
     profiles: dict[str, ProfilePrice]
+    drafts: QuotedDrafts | None
+    finish_cost_micros: int | None
     created_at: Time
 
     @classmethod
     def of(cls, row: QuoteRow) -> Self:
         prices = row.details.get("profiles", {})
+        drafts = row.details.get("drafts")
         return cls(
             id=row.id,
             batch_id=row.batch_id,
@@ -104,6 +127,9 @@ class Quote(Output):
                 )
                 for name, price in prices.items()
             },
+            drafts=drafts
+            and QuotedDrafts(**{name: drafts[name] for name in QuotedDrafts.model_fields}),
+            finish_cost_micros=row.details.get("finish_cost_micros"),
             created_at=row.created_at,
         )
 
@@ -168,9 +194,13 @@ class BatchPage(Page[BatchSummary]):
 
 
 class Batch(BatchSummary):
-    """A batch with its settings, the quote that binds, and how far it is."""
+    """A batch with its settings, the quote that binds, and how far it is.
+
+    `drafts_batch_id` is the batch whose drafts it finishes.
+    """
 
     settings: Settings
+    drafts_batch_id: Id | None
     seed: int
     takes: int
     passthrough: dict[str, str]
@@ -183,6 +213,7 @@ class Batch(BatchSummary):
         return cls(
             **_columns(row),
             settings=Settings.of(spec.settings.to_render_settings()),
+            drafts_batch_id=UUID(spec.drafts_batch_id) if spec.drafts_batch_id else None,
             seed=spec.seed,
             takes=spec.takes,
             passthrough=spec.passthrough,
@@ -206,6 +237,13 @@ class PreviewsStarted(Output):
 
     batch_id: Id
     started: int
+
+
+class PromotionCreate(Input):
+    """Drafts to finish in full quality: these, or all that are approved."""
+
+    variant_ids: list[Id] | None = Field(default=None, min_length=1, max_length=MAX_VARIANTS)
+    launch: bool = Field(default=False, description="Launch at once, at the price of the quote.")
 
 
 class Retried(Output):

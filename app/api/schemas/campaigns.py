@@ -45,6 +45,9 @@ class Settings(Output):
     num_inference_steps: int
     guidance_scale: float
     profile: QualityProfile
+    draft_step: int | None = Field(
+        default=None, description="Of drafts: the step after which they stop."
+    )
 
     @classmethod
     def of(cls, settings: RenderSettings) -> Self:

@@ -69,7 +69,7 @@ class Variant(Output):
     """One set of values with its prompt, and what became of it.
 
     `state` is null as long as nothing was asked to be rendered; `is_preview` says that the
-    artifact is only a preview.
+    artifact is only a preview. `draft_id` is the draft that it was finished from.
     """
 
     id: Id
@@ -88,6 +88,7 @@ class Variant(Output):
     is_preview: bool
     artifact: Artifact | None
     review: Review
+    draft_id: Id | None
 
     @classmethod
     def of(cls, view: VariantView) -> Self:
@@ -109,6 +110,7 @@ class Variant(Output):
             is_preview=view.is_preview,
             artifact=Artifact.of(view.artifact) if view.artifact else None,
             review=Review.of(view.review),
+            draft_id=row.draft_id,
         )
 
 

@@ -45,6 +45,18 @@ def test_a_prompt_becomes_a_clip(run: Run) -> None:
         assert len(list(container.decode(video=0))) == 9
 
 
+def test_a_draft_is_written_and_finished_as_if_it_had_never_stopped(run: Run) -> None:
+    settings = ("--steps", "4", "--frames", "5", "--seed", "3")
+    kept = ("--until-step", "2", "--save-state", "a.state")
+    for more, name in (((), "whole.mp4"), (kept, "draft.mp4")):
+        result = run("generate", "--prompt", PROMPT, *settings, *more, "--out", name)
+        assert result.exit_code == 0, result.output
+    result = run("generate", "--prompt", PROMPT, "--from-state", "a.state", "--out", "done.mp4")
+    assert result.exit_code == 0, result.output
+    whole, draft, done = (Path(f"{name}.mp4").read_bytes() for name in ("whole", "draft", "done"))
+    assert done == whole != draft
+
+
 def test_a_saved_state_goes_on_with_the_same_prompt_or_another_one(run: Run) -> None:
     settings = ("--steps", "4", "--frames", "5", "--seed", "3")
     whole = run("generate", "--prompt", PROMPT, *settings, "--out", "whole.mp4")
