@@ -1,0 +1,54 @@
+"""The campaign form while it is filled in: its count, and words to click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.conftest import DESKTOP, TIMEOUT_MS, Site
+from tests.acceptance.pages import check_accessibility, sign_in
+
+pytestmark = pytest.mark.browser
+PROMPT = "a sneaker on {{ backdrop }} in {{ geography }}"
+
+
+@pytest.fixture
+def form(chromium: Browser, weights: Path, web_site: Site, email: str) -> Iterator[Page]:
+    """The form of a new campaign."""
+    context = chromium.new_context(base_url=web_site.url, viewport=DESKTOP)
+    context.set_default_timeout(TIMEOUT_MS)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    sign_in(page, email)
+    page.goto("/campaigns/new")
+    yield page
+    context.close()
+    assert errors == []
+
+
+def test_words_that_the_model_knows_go_where_one_typed_last(form: Page) -> None:
+    form.get_by_text("What Adloom Tiny (built in) knows").click()
+    check_accessibility(form)
+    form.get_by_label("Prompt template").fill("a")
+    form.locator("[data-word='sneaker']").click()
+    expect(form.get_by_label("Prompt template")).to_have_value("a sneaker")
+    form.get_by_label("Prompt template").fill(PROMPT)
+    form.locator("#values-1").click()
+    form.locator("[data-word='beach']").click()
+    form.locator("[data-word='snow']").click()
+    expect(form.locator("#values-1")).to_have_value("beach\nsnow")
+
+
+def test_the_count_turns_red_as_soon_as_a_batch_would_be_too_large(form: Page) -> None:
+    form.get_by_label("Prompt template").fill(PROMPT)
+    form.locator("#values-1").fill("\n".join(map(str, range(150))))
+    form.locator("#values-2").fill("\n".join(map(str, range(150))))
+    expect(form.locator(".headline-figure--over")).to_have_text("22,500")
+    expect(form.locator("#overrun")).to_contain_text("this workspace allows 10,000 per batch")
+    form.locator("#values-2").fill("Paris")
+    expect(form.locator(".headline-figure")).to_have_text("150")
+    expect(form.locator(".headline-figure--over")).to_have_count(0)
