@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +39,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "draft.state"
         for request in requests:
-            whole = _timed(seconds["exact from the noise"], lambda r=request: _render(engine, r))
-            draft = _timed(seconds["draft"], lambda r=request: _draft(engine, r, file))
-            done = _timed(seconds["finish"], lambda r=request: _finish(engine, r, file))
+            whole = _timed(seconds["exact from the noise"], partial(_render, engine, request))
+            draft = _timed(seconds["draft"], partial(_draft, engine, request, file))
+            done = _timed(seconds["finish"], partial(_finish, engine, request, file))
             is_equal &= np.array_equal(done.frames, whole.frames)
             psnr.append(psnr_db(draft.frames, whole.frames))
         size_bytes = file.stat().st_size
