@@ -16,6 +16,7 @@ from app.services.in_flight import InHand
 from app.services.leases import ClaimedGroup
 from engine.types import Progress
 from workers.loop import Loop
+from workers.phases import GroupClock
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Heartbeat(Loop):
         self._held: set[UUID] = set()
         self._group: ClaimedGroup | None = None
         self._steps: dict[UUID, int] = {}
+        self._clock = GroupClock()
         # Jobs that the engine asked about in its last two rounds.
         self._round: set[UUID] = set()
         self._last_round: set[UUID] = set()
@@ -57,6 +59,7 @@ class Heartbeat(Loop):
             self._group = group
             self._steps = {job.job_id: 0 for job in group.jobs}
             self._round, self._last_round = set(), set()
+            self._clock.begin(group)
 
     def take_up(self, job_id: UUID) -> None:
         """The engine is about to work on the job; told at once when it did not do so before.
@@ -69,6 +72,7 @@ class Heartbeat(Loop):
             if job_id in self._round:
                 self._last_round, self._round = self._round, set()
             self._round.add(job_id)
+            self._clock.take_up()
         if is_new:
             self.wake()
 
@@ -77,10 +81,16 @@ class Heartbeat(Loop):
         with self._lock:
             self._round.discard(job_id)
             self._last_round.discard(job_id)
+            self._clock.put_down()
 
     def note(self, progress: Progress) -> None:
         """Take in how far a job is; told to others with the next report."""
-        self._steps[UUID(progress.request_id)] = progress.step
+        with self._lock:
+            self._steps[UUID(progress.request_id)] = progress.step
+            jobs = self._group.jobs if self._group else ()
+            self._clock.note_steps(
+                sum(self._steps.values()), sum(job.settings.last_step for job in jobs)
+            )
 
     def drop(self, job_ids: Iterable[UUID]) -> None:
         """Forget jobs that ended or were handed back."""
@@ -157,6 +167,9 @@ class Heartbeat(Loop):
                 purpose=jobs[0].purpose,
                 lease_token=group.token,
                 job_count=len(jobs),
+                group_count=len(group.jobs),
+                phase=self._clock.phase,
+                rest_s=self._clock.rest_s,
                 steps_done=sum(self._steps.get(job.job_id, 0) for job in jobs),
                 steps_planned=sum(job.settings.last_step for job in jobs),
                 job_ids=tuple(sorted((self._round | self._last_round) & self._held)),

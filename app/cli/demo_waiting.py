@@ -48,13 +48,14 @@ class Waiting:
 
 
 def time_left(progress: Progress) -> str:
-    """The estimate in words, or nothing as long as there is none; checks and files come last."""
-    if progress.eta_s is None:
-        return ""
-    if round(progress.eta_s) < 1:
-        return "finishing"
-    minutes, seconds = divmod(round(progress.eta_s), 60)
-    return f"about {minutes}:{seconds:02d} left"
+    """What is being done, unless it is denoising, and the estimate of what is left, in words."""
+    words = [progress.phase_words] if progress.phase_words else []
+    if progress.eta_s is not None and round(progress.eta_s) >= 1:
+        minutes, seconds = divmod(round(progress.eta_s), 60)
+        words.append(f"about {minutes}:{seconds:02d} left")
+    elif progress.eta_s is not None and not words:
+        words.append("finishing")
+    return ", ".join(words)
 
 
 def _behind(batch: Batch, progress: Progress) -> str:

@@ -45,7 +45,7 @@ from app.models.webhook import (
     WebhookEventType,
     WebhookVariantEnd,
 )
-from app.models.worker import WorkerProgress
+from app.models.worker import WorkerProgress, WorkPhase
 from app.models.workspace import ApiKey, Membership, User, Workspace
 
 __all__ = [
@@ -92,6 +92,7 @@ __all__ = [
     "WebhookEvent",
     "WebhookEventType",
     "WebhookVariantEnd",
+    "WorkPhase",
     "WorkerProgress",
     "Workspace",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from uuid import UUID
 
 from sqlalchemy import BigInteger, ForeignKey, String, Uuid, func
@@ -11,6 +12,12 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from app.models.base import Base, WorkspaceScoped, state_type
 from app.models.render_job import JobPurpose
+
+
+class WorkPhase(StrEnum):
+    RENDERING = "rendering"  # denoising steps
+    CHECKING = "checking"  # some of the group are rendered once more, and compared
+    FINISHING = "finishing"  # decoding, encoding, storing
 
 
 class WorkerProgress(WorkspaceScoped, Base):
@@ -26,12 +33,18 @@ class WorkerProgress(WorkspaceScoped, Base):
     batch_id: Mapped[UUID] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"), index=True)
     purpose: Mapped[JobPurpose] = mapped_column(state_type(JobPurpose, "purpose"))
     lease_token: Mapped[int] = mapped_column(BigInteger)
+    # Jobs that the worker holds still, and with how many of them it began.
     job_count: Mapped[int]
+    group_count: Mapped[int]
+    phase: Mapped[WorkPhase] = mapped_column(state_type(WorkPhase, "phase"))
     # Jobs that the engine works on, or just did: those that may have ended a worker that is lost.
     in_hand: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid), server_default="{}")
     # Denoising steps of these jobs; a step that several of them share counts for each.
     steps_done: Mapped[int]
     steps_planned: Mapped[int]
+    # Seconds that the group is likely to take after its last step; null as long as nobody can tell.
+    rest_s: Mapped[float | None]
+    steps_done_at: Mapped[datetime | None]
     # When the lease was first reported.
     started_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())

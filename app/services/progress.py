@@ -13,24 +13,22 @@ from sqlalchemy.orm import Session
 from app.access import Action, Actor, require
 from app.models import (
     FINAL_STATES,
-    Attempt,
     Batch,
     BatchState,
     JobPurpose,
     JobState,
     Quote,
     RenderJob,
+    WorkPhase,
 )
 from app.services.counters import count_jobs
 from app.services.in_flight import InFlight, measure
+from app.services.pace import measure_pace
 from app.services.scoping import get_in_workspace
 from app.services.setbacks import Setback, count_returned, find_silent
 
-# The pace is that of the last so many renders.
-PACE_SAMPLE = 50
-# Less work, or a shorter time, says nothing yet.
-MIN_PACE_RENDERS = 0.05
-MIN_PACE_S = 0.5
+# Denoising needs no word: it is what people take rendering for.
+PHASE_WORDS = {WorkPhase.CHECKING: "checking quality", WorkPhase.FINISHING: "finishing the files"}
 MOVING_STATES = (BatchState.EXPANDING, BatchState.RUNNING)
 UNSUCCESSFUL_STATES = (JobState.FAILED, JobState.QUARANTINED)
 
@@ -39,8 +37,9 @@ UNSUCCESSFUL_STATES = (JobState.FAILED, JobState.QUARANTINED)
 class Progress:
     """`counts` are of final renders; `done` of them have ended, `failed` without a result.
 
-    `in_flight` is how much of the running ones is done, in renders. `rate_per_s` and `eta_s` are
-    None as long as too little has been rendered to tell. `setback` tells of lost workers.
+    `in_flight` is how much of the running ones is done, in renders, and `phase` what is being done
+    with them. `rate_per_s` and `eta_s` are None as long as too little has been rendered to tell.
+    `setback` tells of lost workers.
     """
 
     state: BatchState
@@ -49,6 +48,7 @@ class Progress:
     done: int
     failed: int
     in_flight: float
+    phase: WorkPhase | None
     cost_micros: int
     quote: Quote
     rate_per_s: float | None
@@ -56,6 +56,11 @@ class Progress:
     started_at: datetime | None
     ended_at: datetime | None
     setback: Setback
+
+    @property
+    def phase_words(self) -> str:
+        """What is done with what is in hand, if it is not plain rendering."""
+        return PHASE_WORDS.get(self.phase, "") if self.phase is not None else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,7 @@ def get_progress(session: Session, actor: Actor, batch_id: UUID) -> Progress:
     done = sum(counts.by_state.get(state, 0) for state in FINAL_STATES)
     running = counts.by_state.get(JobState.RUNNING, 0)
     flight = measure(session, batch_id) if running else InFlight()
-    rate = _rate_per_s(session, batch_id, flight) if batch.state in MOVING_STATES else None
+    rate = measure_pace(session, batch_id, flight) if batch.state in MOVING_STATES else None
     # A render that has just ended is still in its worker's last report.
     in_flight = min(flight.renders, running)
     return Progress(
@@ -90,6 +95,7 @@ def get_progress(session: Session, actor: Actor, batch_id: UUID) -> Progress:
         done=done,
         failed=sum(counts.by_state.get(state, 0) for state in UNSUCCESSFUL_STATES),
         in_flight=in_flight,
+        phase=flight.phase,
         cost_micros=counts.cost_micros,
         quote=binding_quote(session, batch_id),
         rate_per_s=rate,
@@ -139,37 +145,3 @@ def _setback(session: Session, batch_id: UUID, counts: dict[JobState, int]) -> S
     if not counts.get(JobState.RETRYABLE):
         return silent
     return replace(silent, returned=count_returned(session, batch_id))
-
-
-def _rate_per_s(session: Session, batch_id: UUID, flight: InFlight) -> float | None:
-    """Renders per second: the last that ended and what is done of those in flight.
-
-    Measured from the first start among them until now, so that the pace falls when nothing ends
-    any more; what was reused took no time.
-    """
-    latest = (
-        select(RenderJob.id)
-        .where(
-            RenderJob.batch_id == batch_id,
-            RenderJob.purpose == JobPurpose.FINAL,
-            RenderJob.finished_at.is_not(None),
-            RenderJob.start_count > 0,
-        )
-        .order_by(RenderJob.finished_at.desc())
-        .limit(PACE_SAMPLE)
-        .subquery()
-    )
-    last_start = (
-        select(func.max(Attempt.started_at)).where(Attempt.job_id == latest.c.id).scalar_subquery()
-    )
-    since = func.least(func.min(last_start), flight.since)
-    row = session.execute(
-        select(
-            func.count().label("number"),
-            func.extract("epoch", func.now() - since).label("seconds"),
-        ).select_from(latest)
-    ).one()
-    done = row.number + flight.renders
-    if done < MIN_PACE_RENDERS or row.seconds is None or row.seconds < MIN_PACE_S:
-        return None
-    return float(done) / float(row.seconds)

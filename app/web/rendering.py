@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.models import JobState, RenderJob
+from app.models import JobState, RenderJob, WorkPhase
 from app.models.render_job import FINAL_STATES
 from app.services.batches import VariantView
 from app.services.in_flight import Steps, find_steps
@@ -52,6 +52,8 @@ def _shown(steps: Steps) -> StepsShown:
     words = f"Step {steps.done:,} of {steps.planned:,}"
     if steps.job_count > 1:
         words += f" of the {count(steps.job_count, 'variant')} rendered together"
-    if steps.done >= steps.planned:
+    if steps.phase is WorkPhase.CHECKING:
+        words = "All steps are done: the quality is being checked"
+    elif steps.done >= steps.planned:
         words = "All steps are done: the file is being written"
     return StepsShown(done=steps.done, total=steps.planned, words=words)

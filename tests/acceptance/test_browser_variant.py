@@ -66,6 +66,7 @@ def tell_steps(database: Database, claimed: ClaimedGroup, *, done: int) -> None:
             purpose=JobPurpose.FINAL,
             lease_token=claimed.token,
             job_count=len(claimed.jobs),
+            group_count=len(claimed.jobs),
             steps_done=done,
             steps_planned=12 * len(claimed.jobs),
         )

@@ -73,6 +73,7 @@ def say_in_hand(
                 purpose=JobPurpose.FINAL,
                 lease_token=group.token,
                 job_count=len(group.jobs),
+                group_count=len(group.jobs),
                 steps_done=1,
                 steps_planned=16,
                 job_ids=tuple(job_ids),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
@@ -12,12 +13,13 @@ from sqlalchemy import func, select, update
 from app.access import Actor
 from app.config import Config, WorkerSettings
 from app.db import Database
-from app.models import Batch, JobPurpose, Quote, WorkerProgress
+from app.models import Attempt, Batch, JobPurpose, Quote, RenderJob, WorkerProgress, WorkPhase
 from app.services import batches, in_flight, leases
 from app.services.in_flight import InHand
 from app.storage import Storage
 from tests.engines import NullEngine
 from tests.factories import make_jobs
+from tests.integration.lease_tools import claim_some, succeed
 from tests.web import Browser
 from workers import heartbeat
 from workers.render_worker import RenderWorker
@@ -46,18 +48,17 @@ def running_batch(database: Database, batch: Batch) -> Batch:
     return batch
 
 
-def say(database: Database, batch: Batch, steps_done: int, *, worker: str = "worker-1") -> None:
+def say(database: Database, batch: Batch, steps_done: int, **more: Any) -> None:
     with database.system_scope() as session:
         in_flight.report(
             session,
-            worker=worker,
+            worker="worker-1",
             in_hand=InHand(
                 batch_id=batch.id,
                 purpose=JobPurpose.FINAL,
                 lease_token=1,
-                job_count=4,
                 steps_done=steps_done,
-                steps_planned=16,
+                **{"job_count": 4, "group_count": 4, "steps_planned": 16, "rest_s": 0.0} | more,
             ),
         )
 
@@ -89,6 +90,91 @@ def test_steps_of_running_renders_count_as_parts_of_renders(
     assert progress.eta_s == pytest.approx(10.0, rel=0.1)
 
 
+def go_back(database: Database, column: Any, seconds: float) -> None:
+    """As if what the column tells had been so many seconds earlier."""
+    with database.system_scope() as session:
+        by = func.make_interval(0, 0, 0, 0, 0, 0, seconds)
+        session.execute(update(column.class_).values({column: column - by}))
+
+
+def test_the_time_left_counts_what_follows_the_steps_and_goes_on_falling_in_it(
+    database: Database, actor: Actor, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    say(database, running_batch, 8, rest_s=20.0)
+    go_back(database, WorkerProgress.started_at, 5)
+    # Half of the steps took 5 s: 5 s more of them, and 20 s of what follows.
+    assert progress_of(database, actor, running_batch).eta_s == pytest.approx(25.0, abs=1.0)
+    say(database, running_batch, 16, rest_s=20.0, phase=WorkPhase.CHECKING)
+    go_back(database, WorkerProgress.started_at, 5)
+    left = [25.0]
+    for _ in range(3):
+        progress = progress_of(database, actor, running_batch)
+        assert progress.phase is WorkPhase.CHECKING
+        assert progress.eta_s is not None
+        left.append(progress.eta_s)
+        go_back(database, WorkerProgress.started_at, 8)
+        go_back(database, WorkerProgress.steps_done_at, 8)
+    assert left == sorted(left, reverse=True)
+    assert left[1] == pytest.approx(20.0, abs=1.0)
+    assert left[3] == pytest.approx(4.0, abs=1.0)
+
+
+def test_a_check_that_takes_longer_than_foreseen_lets_the_time_left_stand_and_no_more(
+    database: Database, actor: Actor, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    say(database, running_batch, 16, rest_s=10.0, phase=WorkPhase.CHECKING)
+    go_back(database, WorkerProgress.started_at, 30)
+    go_back(database, WorkerProgress.steps_done_at, 20)
+    overdue = progress_of(database, actor, running_batch).eta_s
+    go_back(database, WorkerProgress.started_at, 5)
+    go_back(database, WorkerProgress.steps_done_at, 5)
+    assert progress_of(database, actor, running_batch).eta_s == pytest.approx(overdue, abs=0.1)
+
+
+def test_what_a_worker_has_finished_of_its_group_counts_once(
+    database: Database, actor: Actor, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    say(database, running_batch, 8, job_count=2, steps_planned=8, rest_s=10.0)
+    go_back(database, WorkerProgress.started_at, 30)
+    # Three quarters of four renders by the clock, of which two are finished.
+    assert progress_of(database, actor, running_batch).in_flight == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_time_that_a_batch_stood_still_does_not_slow_its_pace(
+    database: Database, actor: Actor, running_batch: Batch
+) -> None:
+    group = claim_some(database, limit=2)
+    assert [succeed(database, job.job_id, group.token) for job in group.jobs] == [True, True]
+    for column, seconds in ((Attempt.started_at, 604), (Attempt.finished_at, 600)):
+        go_back(database, column, seconds)
+    go_back(database, RenderJob.finished_at, 600)
+    # Two renders in four seconds, then ten minutes in which nothing ran.
+    assert progress_of(database, actor, running_batch).rate_per_s == pytest.approx(0.5, rel=0.1)
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-2")
+    say(database, running_batch, 4, job_count=2, group_count=2, steps_planned=8)
+    go_back(database, WorkerProgress.started_at, 2)
+    assert progress_of(database, actor, running_batch).rate_per_s == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.usefixtures("weights")
+def test_the_page_says_that_quality_is_being_checked(
+    database: Database, editor: Browser, running_batch: Batch
+) -> None:
+    with database.system_scope() as session:
+        leases.claim(session, worker="worker-1")
+    say(database, running_batch, 16, phase=WorkPhase.CHECKING)
+    assert "checking quality" in editor.get(f"/batches/{running_batch.id}/progress").text
+    say(database, running_batch, 16, phase=WorkPhase.FINISHING)
+    assert "finishing the files" in editor.get(f"/batches/{running_batch.id}/progress").text
+
+
 @pytest.mark.usefixtures("weights")
 def test_a_batch_is_not_whole_before_its_files_are_written(
     database: Database, editor: Browser, running_batch: Batch
@@ -97,7 +183,7 @@ def test_a_batch_is_not_whole_before_its_files_are_written(
         leases.claim(session, worker="worker-1")
     say(database, running_batch, 16)
     page = editor.get(f"/batches/{running_batch.id}/progress").text
-    assert '<p class="headline-figure">99%</p>' in page
+    assert '<p class="headline-figure">97%</p>' in page
 
 
 def test_a_lost_worker_counts_no_more_and_is_forgotten(
