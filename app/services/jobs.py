@@ -32,6 +32,7 @@ from app.models import (
     Usage,
 )
 from app.models.base import new_id
+from app.services.carried_reviews import carry_reviews
 from app.services.copying import copy_rows
 from app.services.job_records import (
     Outcome,
@@ -143,7 +144,9 @@ def copy_jobs(session: Session, jobs: Sequence[NewJob]) -> None:
         ),
     )
     count_new(session, jobs)
-    note_reused(session, [job.id for job in jobs if job.artifact_id])
+    reused = [job.id for job in jobs if job.artifact_id]
+    carry_reviews(session, reused)
+    note_reused(session, reused)
 
 
 def transition(
@@ -207,6 +210,7 @@ def succeed_by_reuse(session: Session, artifact_ids: Mapping[UUID, UUID]) -> lis
         )
     if moved:
         session.execute(insert(Usage), [_free_usage(job) for job in moved])
+        carry_reviews(session, [job.id for job in moved])
     return moved
 
 

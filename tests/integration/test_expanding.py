@@ -22,10 +22,13 @@ from app.models import (
     ExpansionMode,
     JobState,
     RenderJob,
+    Review,
+    ReviewState,
     Usage,
     Variant,
 )
-from app.services import batches, counters, expanding, leases, previews
+from app.services import batches, counters, expanding, leases, previews, reviews
+from app.services.campaign_list import list_campaigns
 from app.services.jobs import NewJob
 from app.services.leases import NewUsage
 from app.services.specs import BatchSpec, SpecParameter, SpecSettings
@@ -239,6 +242,47 @@ def test_what_the_workspace_has_rendered_is_reused_free_of_charge(
     assert all(row.is_reused and row.cost_micros == 0 for row in usage)
     assert counts.by_state == {JobState.SUCCEEDED: COUNT}
     assert counts.cost_micros == 0
+
+
+def test_reused_output_keeps_the_decision_that_was_made_on_it(
+    database: Database, actor: Actor, campaign: Campaign
+) -> None:
+    def by_ordinal(batch_id: UUID) -> dict[int, UUID]:
+        with database.system_scope() as session:
+            rows = session.execute(
+                select(Variant.ordinal, Variant.id).where(Variant.batch_id == batch_id)
+            )
+            return {row.ordinal: row.id for row in rows}
+
+    first = launch(database, actor, campaign)
+    expand(database, first)
+    render_all(database)
+    ids = by_ordinal(first)
+    with database.workspace_scope(actor) as session:
+        reviews.set_review(session, actor, [ids[0], ids[1]], ReviewState.APPROVED)
+        reviews.set_review(session, actor, [ids[1]], ReviewState.REJECTED, "A third shoe")
+        reviews.set_review(session, actor, [ids[2]], ReviewState.PENDING)
+    again = launch(database, actor, campaign)
+    expand(database, again)
+    twins = by_ordinal(again)
+    with database.system_scope() as session:
+        found = {
+            review.variant_id: (review.state, review.reason, review.reviewed_by)
+            for review in session.scalars(select(Review))
+            if review.variant_id in twins.values()
+        }
+    assert found == {
+        twins[0]: (ReviewState.APPROVED, "", actor.user_id),
+        twins[1]: (ReviewState.REJECTED, "A third shoe", actor.user_id),
+    }
+    with database.workspace_scope(actor) as session:
+        assert list_campaigns(session, actor)[0].unreviewed == 2 * (COUNT - 2)
+    # What is rendered anew has to be looked at anew.
+    forced = launch(database, actor, campaign, force_render=True)
+    expand(database, forced)
+    render_all(database)
+    with database.workspace_scope(actor) as session:
+        assert list_campaigns(session, actor)[0].unreviewed == 2 * (COUNT - 2) + COUNT
 
 
 def test_a_fresh_render_can_be_forced(database: Database, actor: Actor, campaign: Campaign) -> None:
