@@ -22,7 +22,7 @@ from app.cli.demo_report import (
     watch,
 )
 from app.cli.demo_runs import take_over
-from app.cli.options import Settings, say, shared_options
+from app.cli.options import Settings, say, shared_options, warn_of_losses
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceUnavailable
@@ -114,6 +114,7 @@ def _stack(
         say("Adloom is already running here; using its workers.")
         yield Config.from_environment(settings.connected_environment()), stops.check
         return
+    warn_of_losses(folder, settings.environ)
     options = StackOptions(
         folder=folder,
         environ=settings.environ,

@@ -15,6 +15,7 @@ from app.errors import ServiceUnavailable
 from app.paths import DEFAULT_STATE_DIR
 from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
+from app.stack.losses import find_lost_database
 from app.stack.program import command
 from app.stack.servers import Servers
 
@@ -25,6 +26,14 @@ DEPLOYED_VARIABLES = ("DATABASE_URL", "REDIS_URL", "STORAGE_URL", "ADLOOM_SECRET
 def say(message: str) -> None:
     """Tell the person at the terminal, apart from the command's own output."""
     click.secho(message, dim=True, err=True)
+
+
+def warn_of_losses(folder: StateFolder, environ: Mapping[str, str]) -> None:
+    """Say so, and not in passing, when what is started begins without the records of before."""
+    lost = None if environ.get("DATABASE_URL") else find_lost_database(folder)
+    if lost is not None:
+        click.secho(f"\nWarning: {lost.reason}", fg="yellow", bold=True, err=True)
+        click.secho(f"{lost.remedy}\n", fg="yellow", err=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +56,8 @@ class Settings:
             return dict(self.environ)
         folder = self.folder()
         servers = Servers(folder, self.environ, say=say)
+        if start:
+            warn_of_losses(folder, self.environ)
         for variable, server in servers.by_variable.items():
             if start:
                 server.ensure_running()

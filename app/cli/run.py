@@ -13,7 +13,7 @@ from functools import partial
 import click
 
 from app.cli.demo_login import find_login
-from app.cli.options import Settings, say, shared_options
+from app.cli.options import Settings, say, shared_options, warn_of_losses
 from app.config import Config
 from app.db import Database
 from app.services import workspaces
@@ -37,6 +37,7 @@ def up(settings: Settings, open_path: str | None) -> None:
     options = StackOptions(
         folder=settings.folder(), environ=settings.environ, address=settings.address
     )
+    warn_of_losses(options.folder, settings.environ)
     try:
         with (
             stops.listening(),

@@ -18,6 +18,8 @@ from app.services import schema
 from app.stack.daemon import Daemon
 from app.stack.environment import Address, compose
 from app.stack.folder import StateFolder
+from app.stack.losses import find_lost_database
+from app.stack.postgres import PostgresServer
 from app.stack.program import command
 from app.stack.record import Record, running
 from app.stack.servers import Servers
@@ -103,6 +105,8 @@ def _embedded(folder: StateFolder, server: Daemon, *, is_expected: bool) -> Chec
         return Check(server.name, Health.WRONG, f"pid {server.pid} does not answer", remedy)
     if damage := server.find_damage():
         return Check(server.name, Health.WRONG, damage.reason, damage.remedy)
+    if isinstance(server, PostgresServer) and (lost := find_lost_database(folder)):
+        return Check(server.name, Health.WRONG, lost.reason, lost.remedy)
     if is_expected:
         remedy = "The supervisor starts it again; if it does not, read the log."
         return Check(server.name, Health.WRONG, "stopped while Adloom runs", remedy)

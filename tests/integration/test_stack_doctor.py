@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.stack.folder import StateFolder
+from app.stack.losses import find_lost_database
 from tests.checkpoints import random_model_dir
 from tests.command_line import Command
 
@@ -48,6 +50,37 @@ def test_doctor_finds_a_damaged_database_and_says_what_the_way_out_costs(
     assert "PG_VERSION is missing" in words
     assert "Move it aside" in words
     assert "artifacts/ remain" in words
+
+
+def test_a_database_that_was_moved_away_is_missed_and_the_way_back_named(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    assert "missing" not in adloom.run("migrate").output, "a new folder misses nothing"
+    assert adloom.run("down").exit_code == 0
+    place, moved = adloom.state_dir / "postgres", adloom.state_dir / "old-records"
+    place.rename(moved)
+    doctor = adloom.run("doctor")
+    assert doctor.exit_code == 1
+    again = adloom.run("migrate")
+    for output in (doctor.output, again.output):
+        words = " ".join(output.split())
+        assert f"there is no {place}" in words
+        assert f"`mv {moved} {place}`" in words
+        assert "empty database" in words
+    assert again.exit_code == 0, "it goes on all the same"
+    assert "missing" not in adloom.run("doctor").output
+
+
+def test_a_database_outside_is_no_missing_one(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = StateFolder.create(adloom.state_dir)
+    (folder.artifacts / "video.mp4").write_bytes(b"video")
+    assert find_lost_database(folder) is not None
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://adloom@127.0.0.1:1/adloom")
+    assert "The database is missing" not in adloom.run("doctor").output
 
 
 def test_doctor_reports_an_outside_database_that_cannot_be_reached(
