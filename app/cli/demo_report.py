@@ -27,6 +27,7 @@ from app.models import BatchState, Usage
 from app.paths import ROOT
 from app.services import batches
 from app.services.batches import FailureSummary, Progress, VariantView
+from app.services.reuse import estimate_reuse
 from app.stack.processes import run_watched
 from app.storage import Storage
 
@@ -70,17 +71,34 @@ def print_table(console: Console, table: DemoTable) -> None:
 
 
 def print_quote(console: Console, database: Database, demo: DemoBatch) -> None:
-    """The price, before anything is rendered."""
+    """The price before anything is rendered, and what of it is due: what is reused is free."""
     with database.workspace_scope(demo.actor) as session:
-        quote = batches.get_progress(session, demo.actor, demo.batch.id).quote
-    full, price = quote.full_cost_micros / MICROS, quote.cost_micros / MICROS
-    saved = f", {full:.2f} without sharing" if full > price else ""
+        progress = batches.get_progress(session, demo.actor, demo.batch.id)
+        reuse = None if demo.is_resumed else estimate_reuse(session, demo.actor, demo.batch.id)
+    quote = progress.quote
+    total, currency = quote.variant_count, quote.currency
+    full, price = _amount(quote.full_cost_micros), _amount(quote.cost_micros)
+    saved = f", {full} without sharing" if full != price else ""
+    variants = "1 variant" if total == 1 else f"{total} variants"
     console.print(
-        f"{demo.batch.name}: {quote.variant_count} variants. "
-        f"Quote: {price:.2f} {quote.currency} at the workspace's rate{saved}."
+        f"{demo.batch.name}: {variants}. Quote: {price} {currency} at the workspace's rate{saved}.",
+        soft_wrap=True,
+        markup=False,
     )
-    if demo.is_resumed:
-        console.print("Going on with the batch that an earlier run left unfinished.")
+    if reuse is None:
+        console.print(
+            "Going on with the batch that an earlier run left unfinished: "
+            f"{progress.done} of {total} have ended, {_amount(progress.cost_micros)} {currency} "
+            "is charged so far.",
+            soft_wrap=True,
+        )
+    elif reuse.variant_count:
+        due = f"{_amount(reuse.cost_micros)} {currency}"
+        console.print(
+            f"{reuse.variant_count} of {total} were rendered before and are reused free of charge, "
+            f"so this run costs {due} at most.",
+            soft_wrap=True,
+        )
 
 
 def print_cancelled(console: Console, runs: Sequence[CancelledRun]) -> None:
@@ -188,6 +206,10 @@ def print_summary(console: Console, outcome: Outcome) -> None:
     console.print(f"Files:         {outcome.folder} ({outcome.file_count})", soft_wrap=True)
     if outcome.contact_sheet is not None:
         console.print(f"Contact sheet: {outcome.contact_sheet}", soft_wrap=True)
+
+
+def _amount(micros: int) -> str:
+    return f"{micros / MICROS:.2f}"
 
 
 def _poll(database: Database, demo: DemoBatch, tick: Callable[[], None]) -> Iterator[Progress]:

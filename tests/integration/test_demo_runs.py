@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from sqlalchemy import update
 
 from app.access import Actor
 from app.cli.demo_batch import DemoBatch
 from app.cli.demo_login import Login
+from app.cli.demo_report import print_quote
 from app.cli.demo_runs import CancelledRun, take_over
 from app.cli.demo_waiting import Waiting
 from app.db import Database
 from app.models import Batch, BatchState
 from app.services import batches, expanding, leases
+from app.services.reuse import estimate_reuse
 from app.stack import folder as folder_module
 from app.stack.folder import StateFolder
+from tests.integration.lease_tools import claim, claim_some, succeed
 
 pytestmark = pytest.mark.usefixtures("weights")
 
@@ -118,3 +123,39 @@ def test_a_demo_says_what_it_waits_for(
         session.execute(update(Batch).where(Batch.id != mine.batch.id).values(state="paused"))
         assert leases.claim(session, worker="worker-1") is not None
     assert reason() == ""
+
+
+def test_the_quote_says_what_is_reused_and_what_is_then_due(
+    database: Database, create: Create, actor: Actor, start: Callable[[], DemoBatch]
+) -> None:
+    def quoted(demo: DemoBatch) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        print_quote(console, database, demo)
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    login = Login(email="demo@example.com", password="secret")
+
+    def new() -> DemoBatch:
+        return DemoBatch(actor=actor, batch=create(), login=login, is_resumed=False)
+
+    assert "reused" not in quoted(new())
+    first = start()
+    group = claim_some(database, limit=5)
+    assert all(succeed(database, job.job_id, group.token) for job in group.jobs)
+    done, total = len(group.jobs), first.batch.variant_count
+    assert 0 < done < total
+    second = new()
+    with database.workspace_scope(actor) as session:
+        reuse = estimate_reuse(session, actor, second.batch.id)
+        price = batches.get_progress(session, actor, second.batch.id).quote.cost_micros
+    assert reuse.variant_count == done
+    assert reuse.cost_micros == pytest.approx(price * (total - done) / total, abs=1)
+    assert f"{done} of {total} were rendered before and are reused free of charge" in quoted(second)
+    while (rest := claim(database)) is not None:
+        assert all(succeed(database, job.job_id, rest.token) for job in rest.jobs)
+    third = new()
+    assert f"{total} of {total} were rendered before" in quoted(third)
+    assert "so this run costs 0.00 USD at most" in quoted(third)
+    with database.workspace_scope(actor) as session:
+        forced = create(force_render=True)
+        assert estimate_reuse(session, actor, forced.id).variant_count == 0
