@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
-from app.models import Batch, Review, ReviewState, ShareLink, User, Variant
+from app.models import Batch, JobState, Review, ReviewState, ShareLink, User, Variant
+from app.services.counters import count_jobs
 from app.services.outbox_batches import emit_reviewed, is_reviewed
 from app.services.variant_views import FINISHED, VariantFilter, list_variant_ids
 
@@ -88,6 +89,33 @@ def review_matching(
     for start in range(0, len(ids), MAX_VARIANTS):
         set_review(session, actor, ids[start : start + MAX_VARIANTS], state, reason)
     return len(ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewCounts:
+    """Finished variants of a batch by decision; `pending` are those without one."""
+
+    approved: int
+    rejected: int
+    pending: int
+
+
+def count_reviews(session: Session, actor: Actor, batch_id: UUID) -> ReviewCounts:
+    """What was decided on a batch; counted anew, so for whole pages and not for their polls."""
+    require(actor, Action.VIEW)
+    rows = session.execute(
+        select(Review.state, func.count())
+        .join(Variant, Variant.id == Review.variant_id)
+        .where(Variant.batch_id == batch_id, Variant.workspace_id == actor.workspace_id)
+        .group_by(Review.state)
+    )
+    numbers: dict[ReviewState, int] = {row[0]: row[1] for row in rows}
+    approved = numbers.get(ReviewState.APPROVED, 0)
+    rejected = numbers.get(ReviewState.REJECTED, 0)
+    finished = count_jobs(session, batch_id).by_state.get(JobState.SUCCEEDED, 0)
+    return ReviewCounts(
+        approved=approved, rejected=rejected, pending=max(0, finished - approved - rejected)
+    )
 
 
 def list_reviewed(

@@ -16,6 +16,7 @@ from app.errors import InvalidInput, NotFound
 from app.models import Artifact, Batch, JobState, RenderJob, ReviewState, ShareLink, Variant
 from app.services.reviews import set_review
 from app.services.scoping import get_in_workspace
+from app.services.variant_views import FINISHED, VariantFilter
 
 MAX_NAME_LENGTH: Final = 120
 MAX_DAYS: Final = 90
@@ -108,6 +109,11 @@ def actor_of_link(link: ShareLink) -> Actor:
     """Who acts when this link is used: somebody who sees, and reviews if the link allows it."""
     scopes = {Action.VIEW, Action.REVIEW} if link.can_review else {Action.VIEW}
     return Actor(workspace_id=link.workspace_id, role=Role.EDITOR, scopes=frozenset(scopes))
+
+
+def shared_variants(link: ShareLink) -> VariantFilter:
+    """What is shown: all that is finished, but what somebody else has turned down."""
+    return VariantFilter(states=FINISHED, without_rejected=True, rejected_by=link.id)
 
 
 def get_shared_artifact(session: Session, link: ShareLink, artifact_id: UUID) -> Artifact:

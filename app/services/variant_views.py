@@ -52,7 +52,8 @@ class VariantFilter:
     """Which variants of a batch are meant: by job state, review, values, reason or id; all by none.
 
     `error_digest` is that of a FailureSummary. `ids` names variants one by one; those that are not
-    of the batch are left out.
+    of the batch are left out. `without_rejected` leaves out what was turned down, but by the share
+    link `rejected_by`.
     """
 
     states: Collection[JobState] = ()
@@ -60,6 +61,8 @@ class VariantFilter:
     values: Mapping[str, str] = field(default_factory=dict)
     error_digest: str | None = None
     ids: Collection[UUID] | None = None
+    without_rejected: bool = False
+    rejected_by: UUID | None = None
 
     @property
     def clauses(self) -> list[ColumnElement[bool]]:
@@ -71,6 +74,9 @@ class VariantFilter:
             found.append(or_(Review.state.is_(None), Review.state == self.review))
         elif self.review is not None:
             found.append(Review.state == self.review)
+        if self.without_rejected:
+            is_kept = Review.state.is_distinct_from(ReviewState.REJECTED)
+            found.append(or_(is_kept, Review.share_link_id == self.rejected_by))
         if self.values:
             found.append(Variant.values.contains(dict(self.values)))
         if self.error_digest is not None:
@@ -155,6 +161,14 @@ def _of_batch(
             *wanted.clauses,
         )
     )
+
+
+def find_neighbours(session: Session, variant: Variant) -> tuple[UUID | None, UUID | None]:
+    """The variants before and after this one in its batch."""
+    of_batch = select(Variant.id).where(Variant.batch_id == variant.batch_id).limit(1)
+    before = of_batch.where(Variant.ordinal < variant.ordinal).order_by(Variant.ordinal.desc())
+    after = of_batch.where(Variant.ordinal > variant.ordinal).order_by(Variant.ordinal)
+    return session.scalar(before), session.scalar(after)
 
 
 def get_variant(session: Session, actor: Actor, variant_id: UUID) -> VariantView:

@@ -15,9 +15,9 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
 from app.extensions import extensions
 from app.models import Batch, Campaign, ReviewState, ShareLink
-from app.services import batches, campaigns, share_links
+from app.services import batches, campaigns, reviews, share_links
 from app.services.scoping import get_in_workspace
-from app.services.variant_views import FINISHED, VariantFilter, VariantView, find_variants
+from app.services.variant_views import VariantView, find_variants
 from app.web.errors import error_response
 from app.web.formatting import duration
 from app.web.media import send_artifact
@@ -108,7 +108,7 @@ def show(session: Session, link: ShareLink) -> ResponseReturnValue:
         session,
         actor,
         batch.id,
-        VariantFilter(states=FINISHED),
+        share_links.shared_variants(link),
         limit=BLOCK_SIZE + 1,
         after_ordinal=after,
     )
@@ -181,11 +181,14 @@ def _links_page(
     new_url: str | None = None,
 ) -> Response:
     batch = batches.get_batch(session, actor, batch_id)
+    counts = reviews.count_reviews(session, actor, batch_id)
     return page(
         "share/index.html",
         status=error.status if error else 200,
         batch=batch,
         campaign=campaigns.get_campaign(session, actor, batch.campaign_id).campaign,
+        review_counts=counts,
+        shown_count=counts.approved + counts.pending,
         links=share_links.list_links(session, actor, batch_id),
         days=DAYS,
         form=form or {"name": "", "days": "30", "can_review": ""},

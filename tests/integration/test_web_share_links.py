@@ -98,6 +98,24 @@ def test_a_reviewer_without_an_account_approves_under_the_name_of_the_link(
     assert outside.post(f"{path}/reviews/{batch_id}", form).status_code == 404
 
 
+def test_what_was_rejected_is_left_out_but_for_those_who_rejected_it(
+    app: Flask, editor: Browser, batch_id: UUID, variant_ids: list[UUID]
+) -> None:
+    path, reviewing = share(editor, batch_id), share(editor, batch_id, can_review="1")
+    editor.get(f"/variants/{variant_ids[0]}")
+    editor.post(f"/variants/{variant_ids[0]}/review", {"state": "rejected"})
+    editor.post(f"/variants/{variant_ids[2]}/review", {"state": "approved"})
+    reviewer = Browser(app)
+    reviewer.get(reviewing)
+    reviewer.post(f"{reviewing}/reviews/{variant_ids[1]}", {"state": "rejected"})
+    shown, shown_to_reviewer = Browser(app).get(path).text, reviewer.get(reviewing).text
+    assert (shown.count("<video"), shown_to_reviewer.count("<video")) == (3, 4)
+    assert f"variant-{variant_ids[1]}" not in shown
+    assert f"variant-{variant_ids[1]}" in shown_to_reviewer, "they can still take it back"
+    form = " ".join(editor.get(f"/batches/{batch_id}/share").text.split())
+    assert "3 finished variants shown; 2 rejected ones left out" in form
+
+
 def test_a_link_ends_when_it_is_taken_back_and_when_its_time_is_over(
     app: Flask, editor: Browser, database: Database, batch_id: UUID, variant_ids: list[UUID]
 ) -> None:
