@@ -11,6 +11,7 @@ from werkzeug.datastructures import MultiDict
 
 from app.access import Actor
 from app.models import Batch, BatchState
+from app.services import reviews
 from app.services.export_names import DEFAULT_PATTERN
 from app.services.variant_views import FINISHED, count_variants, find_variants
 from app.web.tiles import (
@@ -61,6 +62,7 @@ def gallery_context(
         ],
         "name_pattern": DEFAULT_PATTERN,
         # Variants that can be reviewed and taken home; counted for the whole page alone.
+        "review_counts": reviews.count_reviews(session, actor, batch.id) if after < 0 else None,
         "shown_count": _shown_count(session, actor, batch, filters) if after < 0 else 0,
         "block_etag": block_etag(tiles, is_pending, next_after),
         "block_url": _block_url(batch, filters, after),
