@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 from app.access import Actor
 from app.errors import InvalidInput
 from app.models import ReviewState
-from app.services import batches, rerenders, reviews
+from app.services import batches, campaigns, rerenders, reviews
 from app.services.batches import VariantView
+from app.services.variant_views import find_neighbours
 from app.web.facts import provenance_facts, settings_facts, variant_facts
 from app.web.media import download_url, media_url
 from app.web.promotions import variant_context
@@ -93,7 +94,14 @@ def review(session: Session, actor: Actor, variant_id: UUID) -> ResponseReturnVa
         return redirect(url_for("variants.show", variant_id=variant_id))
     view = batches.get_variant(session, actor, variant_id)
     context = _context(session, actor, view)
-    return page("partials/reviewed.html", is_out_of_band=True, place=_place(), **context)
+    counts = reviews.count_reviews(session, actor, view.variant.batch_id)
+    return page(
+        "partials/reviewed.html",
+        is_out_of_band=True,
+        place=_place(),
+        review_counts=counts,
+        **context,
+    )
 
 
 def _place() -> str:
@@ -111,10 +119,14 @@ def _variant_page(
     """The variant with its lineage; with what was typed where it could not be used."""
     view = batches.get_variant(session, actor, variant_id)
     context = _context(session, actor, view)
+    previous_id, next_id = find_neighbours(session, view.variant)
     return page(
         "variants/show.html",
         status=error.status if error else 200,
         place=PAGE,
+        campaign=campaigns.get_campaign(session, actor, context["batch"].campaign_id).campaign,
+        previous_id=previous_id,
+        next_id=next_id,
         negative_prompt=view.variant.negative_prompt,
         origin=rerenders.find_origin(session, actor, context["batch"]),
         rerenders=rerenders.list_rerenders(session, actor, view.variant),
@@ -130,8 +142,8 @@ def _details(view: VariantView, tile: Tile) -> dict[str, Any]:
     names = [chip.name for chip in tile.chips]
     made = [*provenance_facts(artifact), *work_facts(artifact)] if artifact else []
     return {
+        "value_facts": variant_facts(variant, names),
         "fact_groups": [
-            ("Values", variant_facts(variant, names)),
             ("Settings", settings_facts(variant.settings, seed=variant.seed)),
             ("How it was made", made),
         ],

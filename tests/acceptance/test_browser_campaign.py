@@ -121,7 +121,7 @@ def narrow_the_gallery(page: Page) -> None:
 def look_at_a_variant(page: Page, shoot: Shoot) -> None:
     page.locator(".tile__media").first.click()
     page.get_by_role("dialog").get_by_role("link", name="Details").click()
-    expect(page.get_by_role("heading", name="How it was made")).to_be_visible()
+    expect(page.get_by_text("How it was made", exact=True)).to_be_visible()
     shoot(page, "variant")
     with page.expect_download() as download:
         page.get_by_role("link", name="Download").click()

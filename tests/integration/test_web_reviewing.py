@@ -135,3 +135,41 @@ def test_viewers_look_and_strangers_see_nothing(
         browser.get("/")
         assert browser.post(f"/batches/{batch_id}/reviews", form).status_code == status
     assert reviews_of(database) == {}
+
+
+def test_the_page_of_a_batch_counts_what_was_decided(
+    editor: Browser, batch_id: UUID, variant_ids: list[UUID]
+) -> None:
+    def counts() -> list[str]:
+        page = editor.get(f"/batches/{batch_id}").text
+        line = page.partition('id="review-counts"')[2].partition("</p>")[0]
+        return re.findall(r'<span class="chip [^"]+">([^<]+)<', line)
+
+    finished = len(variant_ids) - 1
+    assert counts() == ["0 approved", "0 rejected", f"{finished} to review"]
+    editor.post(f"/variants/{variant_ids[0]}/review", {"state": "approved"})
+    answer = editor.post(
+        f"/variants/{variant_ids[1]}/review",
+        {"state": "rejected", "place": "gallery"},
+        headers={"HX-Request": "true"},
+    )
+    assert "1 rejected" in answer.text, "the gallery's numbers follow"
+    assert counts() == ["1 approved", "1 rejected", f"{finished - 2} to review"]
+    editor.post(f"/variants/{variant_ids[1]}/review", {"state": "pending"})
+    assert counts() == ["1 approved", "0 rejected", f"{finished - 1} to review"]
+
+
+def test_a_variant_leads_to_its_neighbours_and_its_campaign(
+    editor: Browser, batch_id: UUID, variant_ids: list[UUID]
+) -> None:
+    def rels(id_: UUID) -> dict[str, str]:
+        page = editor.get(f"/variants/{id_}").text
+        return dict(re.findall(r'rel="(prev|next)"[^>]* href="([^"]+)"', page))
+
+    first, second, third = variant_ids[:3]
+    assert rels(first) == {"next": f"/variants/{second}"}
+    assert rels(second) == {"prev": f"/variants/{first}", "next": f"/variants/{third}"}
+    page = editor.get(f"/variants/{first}").text
+    breadcrumb = page.partition('aria-label="Breadcrumb"')[2].partition("</nav>")[0]
+    assert re.search(r'href="/campaigns/[0-9a-f-]{36}"', breadcrumb)
+    assert f'href="/batches/{batch_id}"' in breadcrumb

@@ -1,6 +1,7 @@
 // Starts every module; each one does nothing on pages without its elements.
 import { startColumns } from "./columns.js";
 import { startCompare } from "./compare.js";
+import { startCopying } from "./copy.js";
 import { startDropzones } from "./dropzone.js";
 import { startExport } from "./export.js";
 import { startFields } from "./fields.js";
@@ -10,6 +11,7 @@ import { startPlayers } from "./player.js";
 import { startPromptTools } from "./prompt.js";
 import { startSelection } from "./selection.js";
 import { startTheme } from "./theme.js";
+import { startVariantPage } from "./variant.js";
 
 startTheme();
 startLive();
@@ -17,8 +19,10 @@ startPromptTools();
 startDropzones();
 startColumns();
 startFields();
+startCopying();
 startGallery();
 startPlayers();
 startExport();
 startSelection();
 startCompare();
+startVariantPage();
