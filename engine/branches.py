@@ -25,6 +25,7 @@ class Branch:
     """An edge being run: `texts` condition it, `state` stands at its end while it is needed.
 
     Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind. A
+    `num_steered` counts steps that followed the family's control. A
     leaf that was decoded together with others has `frames` (F, H, W, 3). `pause` is where it
     goes on, in its midst or at its end; `resumed_at` the step where an earlier run left it, which
     may have been a draft.
@@ -38,6 +39,7 @@ class Branch:
     state: LatentState | None = None
     pause: LatentState | None = None
     resumed_at: int | None = None
+    num_steered: int = 0
     frames: NDArray[np.uint8] | None = None
     is_from_draft: bool = False
     num_waiting: int = 0
@@ -194,6 +196,14 @@ def grow(
             parent.num_waiting += 1
         branches.append(branch)
     return branches
+
+
+def row_parents(batch: Sequence[Branch]) -> list[int]:
+    """For each row the first row that starts from the same state."""
+    if batch[0].pause is not None:
+        return list(range(len(batch)))
+    firsts: dict[int, int] = {}
+    return [firsts.setdefault(id(branch.parent), row) for row, branch in enumerate(batch)]
 
 
 def full_forwards(settings: RenderSettings, num_steps: int | None = None) -> int:

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from engine.calibration import Calibration
 from engine.comparing import compare, exactly, summary
 from engine.errors import EngineError, InvalidRequest
+from engine.guarded import control_of
 from engine.plan import calibrate
 from engine.probing import Probe, make_probes
-from engine.profiles import PROMISES, STEP_CACHE_CANDIDATES, Distance
+from engine.profiles import COUPLINGS, PROMISES, STEP_CACHE_CANDIDATES, Distance
 from engine.skipping import edge_forwards
 from engine.stems import Stems
 from engine.tree_runner import Leaf, Manner, TreeRunner
@@ -154,11 +155,14 @@ class Calibrator:
         manner = Manner(
             stems=Stems(default=self._runner.config.stem_conditioning, by_kind=dict(sharing.stems)),
             step_cache=sharing.step_cache,
+            coupling=COUPLINGS.get(probe.requests[0].settings.profile),
         )
         leaves = self._render(probe.forked(sharing.forks), manner)
         exact = [self._exact_leaf(request, manner) for request in probe.requests]
         promise = PROMISES[probe.requests[0].settings.profile]
-        control, *variants = zip(leaves, exact, strict=True)
+        own_control = probe.requests.index(control_of(probe.requests))
+        variants = list(zip(leaves, exact, strict=True))
+        control = variants.pop(own_control)
         distances: list[Distance] = []
         for variant in variants:
             compared = compare([variant, control])

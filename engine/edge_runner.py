@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.branches import Account, Branch, full_forwards
+from engine.branches import Account, Branch, full_forwards, row_parents
 from engine.caching.shared import SharedCache
 from engine.caching.steps import SegmentPlace, can_pause, spared_forwards
+from engine.coupling import FamilyControl
 from engine.edge_keys import EdgeKeys
 from engine.errors import EngineError
 from engine.pipelines.base import (
@@ -25,7 +26,7 @@ from engine.pipelines.base import (
     stack_embeddings,
 )
 from engine.registry import reads_negative_prompt
-from engine.segments import initial_state, run_segment
+from engine.segments import Steer, initial_state, run_segment
 from engine.states import LatentState, draft_end, stack_states
 from engine.types import (
     GenerationRequest,
@@ -52,7 +53,8 @@ class LoadedModel:
 class EdgeRunner:
     """Runs the edges of one family's tree.
 
-    `key` is the family's affinity key; `step_cache` holds for profiles other than `exact`.
+    `key` is the family's affinity key; `step_cache` and `control` are for profiles other than
+    `exact`.
     """
 
     model: LoadedModel
@@ -61,6 +63,7 @@ class EdgeRunner:
     settings: RenderSettings
     loras: tuple[Lora, ...]
     step_cache: StepCachePolicy | None
+    control: FamilyControl | None
 
     @property
     def is_fast(self) -> bool:
@@ -113,7 +116,7 @@ class EdgeRunner:
             start=start,
             stop=stop,
             num_steps=self.settings.num_inference_steps,
-            row_parents=_row_parents(batch),
+            row_parents=row_parents(batch),
         )
 
         prediction: torch.Tensor | None = None
@@ -141,6 +144,7 @@ class EdgeRunner:
                 state=state,
                 generator=generator,
                 first_step=call.first_step,
+                steer=self._steer(batch),
                 callback_on_step_end=on_step_end,
                 **call.arguments,
             )
@@ -190,7 +194,7 @@ class EdgeRunner:
         leaf.decode_seconds += self.now() - started
         account = Account.of(leaf)
         settings = request.settings
-        is_exact = account.is_exact and not self.is_fast
+        is_exact = account.is_exact and not self.is_fast and not leaf.num_steered
         return GenerationResult(
             request_id=request.request_id,
             frames=frames,
@@ -207,6 +211,7 @@ class EdgeRunner:
                 "rendered_as": str(QualityProfile.EXACT if is_exact else settings.profile),
                 "edges": account.edges,
                 "forwards": {"computed": round(account.computed, 4), "saved": account.saved},
+                "steps_beside_control": leaf.num_steered,
             },
         )
 
@@ -251,6 +256,11 @@ class EdgeRunner:
             self.cache.put("texts", key, embeds, size_bytes=size_bytes)
         return embeds
 
+    def _steer(self, batch: Sequence[Branch]) -> Steer | None:
+        if self.control is None or self.settings.profile is QualityProfile.EXACT:
+            return None
+        return self.control.steer(batch, num_steps=self.settings.num_inference_steps)
+
     def _begin(
         self, batch: Sequence[Branch], conditioning: Conditioning
     ) -> tuple[LatentState | None, torch.Generator | None]:
@@ -289,11 +299,3 @@ class EdgeRunner:
             self.is_fast,
             branch.key,
         )
-
-
-def _row_parents(batch: Sequence[Branch]) -> list[int]:
-    """For each row the first row that starts from the same state."""
-    if batch[0].pause is not None:
-        return list(range(len(batch)))
-    firsts: dict[int, int] = {}
-    return [firsts.setdefault(id(branch.parent), row) for row, branch in enumerate(batch)]

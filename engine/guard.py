@@ -21,7 +21,7 @@ from engine.guarded import (
 )
 from engine.narrowing import FamilyRecord
 from engine.plan import affinity_key
-from engine.profiles import PROMISES
+from engine.profiles import COUPLINGS, PROMISES
 from engine.stems import Stems
 from engine.terms import known_step_cache
 from engine.tree_runner import Leaf, Manner, Outcome, TreeRun, TreeRunner
@@ -144,6 +144,7 @@ class _GuardedGroup:
         return Manner(
             stems=Stems(default=self.runner.config.stem_conditioning, by_kind=by_kind),
             step_cache=self._step_cache,
+            coupling=COUPLINGS.get(self.requests[0].settings.profile),
         )
 
     def _begin(self) -> None:
@@ -196,12 +197,14 @@ class _GuardedGroup:
         for check in checks:
             for request in (by_id[name] for name in check.request_ids):
                 wanted[check.is_exact].setdefault(request.prompt, request)
+        # What it compares with follows nobody.
+        manner = replace(self._manner, coupling=None)
         exact = [[exactly(each)] for key, each in wanted[True].items() if key not in self.exact]
         own = [unshared(each) for key, each in wanted[False].items() if key not in self.own]
         for requests, kept in (*((each, self.exact) for each in exact), (own, self.own)):
             if not requests:
                 continue
-            for item in self.runner.start(requests, self.watch, manner=self._manner):
+            for item in self.runner.start(requests, self.watch, manner=manner):
                 if isinstance(item, GenerationFailure):
                     self.gone.add(item.request_id)
                     yield item

@@ -70,17 +70,18 @@ def guard_checks(
     renders = _different_renders(requests)
     if not every or len(renders) < 2 or not is_approximate(requests, skips_steps=skips_steps):
         return ()
-    needs_control = PROMISES[requests[0].settings.profile].needs_control
-    ranks = [_rank(request) for request in renders]
-    # A control is rendered exactly too, so pairs are chosen half as often.
-    odds = every * 2 if needs_control else every
-    chosen = [place for place, rank in enumerate(ranks) if rank % odds == 0]
+    control = None
+    if PROMISES[requests[0].settings.profile].needs_control:
+        control = control_of(renders)
+        renders.remove(control)
+        # It is rendered exactly too, so variants are chosen half as often.
+        every *= 2
+    chosen = [request for request in renders if _rank(request) % every == 0]
     if not chosen and not is_calibrated:
-        chosen = [ranks.index(min(ranks))]
-    return tuple(
-        _pair(renders, place, ranks[place] // odds) if needs_control else _alone(renders[place])
-        for place in chosen
-    )
+        chosen = [min(renders, key=_rank)]
+    if control is None:
+        return tuple(_alone(request) for request in chosen)
+    return tuple(_beside(control, request) for request in chosen)
 
 
 def screen_checks(
@@ -103,10 +104,10 @@ def screen_checks(
         return ()
     if not every or not values.difference(seen):
         return ()
-    renders = sorted(_different_renders(requests), key=_rank)
-    control = renders[0]
+    renders = _different_renders(requests)
+    control = control_of(renders)
     nearest: dict[SeenValue, tuple[GenerationRequest, tuple[str, ...]]] = {}
-    for request in renders[1:]:
+    for request in sorted(renders, key=_rank):
         differing = tuple(_differing(request, control))
         own = request.slot_values()
         for key in ((name, own[name]) for name in differing if forks[name]):
@@ -121,9 +122,7 @@ def screen_checks(
     chosen = dict.fromkeys((*firsts.values(), *fresh))
     budget = max(len(firsts), len(renders) // SCREEN_EVERY)
     found = [nearest[key] for key in list(chosen)[:budget]]
-    return tuple(
-        dict.fromkeys(_screening(request, control, differing) for request, differing in found)
-    )
+    return tuple(dict.fromkeys(_beside(control, request, is_exact=False) for request, _ in found))
 
 
 def sibling_checks(
@@ -153,10 +152,11 @@ def sibling_checks(
         else:
             others.setdefault(tuple(own[name] for name in check.parameters), request)
     suspects = [*alike, *(each for values, each in others.items() if values not in known)]
-    compared = [request for request in renders if request.prompt != failed.prompt]
+    control = control_of(renders)
     return tuple(
-        _nearest_screening(request, compared, check.parameters)
+        _beside(control, request, is_exact=False)
         for request in suspects[:MAX_SIBLINGS]
+        if request.prompt != control.prompt
     )
 
 
@@ -168,6 +168,11 @@ def values_of(
     for check in checks:
         for name in check.parameters:
             yield from ((name, by_id[each][name]) for each in check.request_ids)
+
+
+def control_of(requests: Sequence[GenerationRequest]) -> GenerationRequest:
+    """The control of these requests of one family, whatever their order: the others follow it."""
+    return min(requests, key=_rank)
 
 
 def latest_forks(requests: Sequence[GenerationRequest]) -> dict[str, int]:
@@ -195,53 +200,17 @@ def _different_renders(requests: Sequence[GenerationRequest]) -> list[Generation
     return list(renders.values())
 
 
-def _pair(renders: Sequence[GenerationRequest], place: int, choice: int) -> GuardCheck:
-    """A variant with the sibling that differs least from it, in one parameter at least.
-
-    Which parameter that is changes from variant to variant, so a family's checks go round.
-    """
-    request = renders[place]
-    differences = {
-        other.request_id: tuple(_differing(request, other))
-        for other in renders
-        if other is not request
-    }
-    names = sorted({name for each in differences.values() for name in each})
-    parameter = names[choice % len(names)]
-    control_id = min(
-        (name for name, each in differences.items() if parameter in each),
-        key=lambda name: len(differences[name]),
-    )
-    return GuardCheck(
-        request_id=request.request_id,
-        control_id=control_id,
-        parameters=differences[control_id],
-    )
-
-
-def _screening(
-    request: GenerationRequest, control: GenerationRequest, differing: tuple[str, ...]
+def _beside(
+    control: GenerationRequest, request: GenerationRequest, *, is_exact: bool = True
 ) -> GuardCheck:
+    """The check of a variant; the control is rendered again where the promise is about changes."""
     needs_control = PROMISES[request.settings.profile].needs_control
     return GuardCheck(
         request_id=request.request_id,
         control_id=control.request_id if needs_control else None,
-        parameters=differing,
-        is_exact=False,
+        parameters=tuple(_differing(request, control)),
+        is_exact=is_exact,
     )
-
-
-def _nearest_screening(
-    request: GenerationRequest, renders: Sequence[GenerationRequest], names: Sequence[str]
-) -> GuardCheck:
-    """A screening beside the sibling that differs least, in one of these parameters at least."""
-    differences = [(each, tuple(_differing(request, each))) for each in renders]
-    control, differing = min(
-        ((each, names_of) for each, names_of in differences if not set(names).isdisjoint(names_of)),
-        key=lambda item: len(item[1]),
-        default=(request, ()),
-    )
-    return _screening(request, control, differing)
 
 
 def _alone(request: GenerationRequest) -> GuardCheck:

@@ -18,12 +18,16 @@ import torch
 from engine.errors import InvalidRequest
 from engine.states import LatentState
 
+# Step of the schedule, prediction, sample, noise level: the prediction that the solver gets.
+Steer = Callable[[int, torch.Tensor, torch.Tensor, float], torch.Tensor]
+
 
 class SegmentScheduler:
     """A noise scheduler that shows steps [start, stop) of `inner` and resumes its history.
 
     Everything but the slice is the inner scheduler's: attributes, config, class, `scale_noise`.
     Without `stop` the slice goes to the end. `on_schedule` is called when the schedule is set.
+    `steer` may change what it is told of a prediction.
     Solvers that draw noise while stepping draw it from `generator`, also where a pipeline forgets
     to hand it on.
     """
@@ -37,6 +41,7 @@ class SegmentScheduler:
         history: dict[str, Any],
         generator: torch.Generator | None = None,
         on_schedule: Callable[[], None] = lambda: None,
+        steer: Steer | None = None,
     ) -> None:
         self._inner = inner
         self._start = start
@@ -44,6 +49,8 @@ class SegmentScheduler:
         self._history = history
         self._generator = generator
         self._on_schedule = on_schedule
+        self._steer = steer
+        self._num_stepped = 0
         self._fresh: dict[str, Any] = {}
         self._last_step: tuple[torch.Tensor, torch.Tensor] | None = None
         # Pipelines look at its parameters before they call it.
@@ -82,6 +89,11 @@ class SegmentScheduler:
     def step(self, *args: Any, **kwargs: Any) -> Any:
         if self._draws_noise and self._generator is not None:
             kwargs.setdefault("generator", self._generator)
+        if self._steer is not None:
+            step = self._start + self._num_stepped
+            sigma = float(self._inner.sigmas[step])
+            args = (self._steer(step, args[0], args[2], sigma), *args[1:])
+        self._num_stepped += 1
         self._last_step = args[0], args[2]
         return self._inner.step(*args, **kwargs)
 
@@ -136,13 +148,15 @@ def run_segment(
     state: LatentState | None = None,
     generator: torch.Generator | None = None,
     first_step: int = 0,
+    steer: Steer | None = None,
     **call: Any,
 ) -> LatentState:
     """Run the pipeline's own loop from `state` (or from noise) up to step `stop`.
 
     Steps are counted from `first_step` of the schedule: a picture that is changed a little begins
     in its midst. `call` goes to the pipeline unchanged, `num_inference_steps` of the whole schedule
-    included; the result equals the uncut run bit for bit.
+    included; the result equals the uncut run bit for bit. `steer` may change what the noise
+    scheduler is told that the model predicted.
     """
     start = 0 if state is None else state.step
     if not start < stop:
@@ -150,7 +164,13 @@ def run_segment(
             "segment", f"A segment must move on: it starts at {start}, ends at {stop}."
         )
     return _run(
-        pipeline, stop=stop, state=state, generator=generator, first_step=first_step, call=call
+        pipeline,
+        stop=stop,
+        state=state,
+        generator=generator,
+        first_step=first_step,
+        call=call,
+        steer=steer,
     )
 
 
@@ -162,6 +182,7 @@ def _run(
     generator: torch.Generator | None,
     first_step: int,
     call: dict[str, Any],
+    steer: Steer | None = None,
 ) -> LatentState:
     if state is not None:
         call["latents"] = state.latents
@@ -181,6 +202,7 @@ def _run(
         history=state.history if state else {},
         generator=generator,
         on_schedule=stop_at_noise,
+        steer=steer,
     )
     pipeline.scheduler = proxy
     try:

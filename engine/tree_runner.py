@@ -11,11 +11,14 @@ import torch
 from engine.branches import Branch, full_forwards, grow
 from engine.caching.shared import SharedCache
 from engine.config import EngineConfig
+from engine.coupling import FamilyControl
 from engine.drafting import as_draft, continue_draft
 from engine.edge_runner import EdgeRunner, LoadedModel
 from engine.errors import GenerationSuspended, OutOfMemory
+from engine.guarded import control_of
 from engine.pipelines.base import memory_errors
 from engine.plan import affinity_key
+from engine.profiles import Coupling
 from engine.registry import get_model
 from engine.stems import Stems, conditioning_texts
 from engine.suspending import OpenEdge
@@ -39,11 +42,13 @@ Outcome = GenerationResult | GenerationFailure
 class Manner:
     """How a tree is run where that is not `exact`: what conditions shared edges, what is skipped.
 
-    Where the tree forks stands in its requests.
+    `coupling` says how closely variants follow the family's control. Where the
+    tree forks stands in its requests.
     """
 
     stems: Stems
     step_cache: StepCachePolicy | None = None
+    coupling: Coupling | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +147,7 @@ class TreeRun:
             settings=requests[0].settings,
             loras=requests[0].loras,
             step_cache=manner.step_cache,
+            control=_control(requests, manner),
         )
         for branch in self._branches:
             opened = watch.suspension.find(self._edges.keys.pause(branch))
@@ -191,8 +197,16 @@ class TreeRun:
             # What was stopped in its midst has a step cache that began where the edge did.
             return branch.start, branch.edge.stop, branch.edge.start
 
-        def place(branch: Branch) -> tuple[tuple[int, int, int], bool]:
-            return span(branch), self._first.isdisjoint(branch.edge.members)
+        def leads(branch: Branch) -> bool:
+            control = self._edges.control
+            return control is not None and control.is_on(branch)
+
+        led_spans = {span(branch) for branch in branches if leads(branch)}
+
+        def place(branch: Branch) -> tuple[bool, tuple[int, int, int], bool, bool]:
+            # Who follows the control comes after it.
+            is_asked = not self._first.isdisjoint(branch.edge.members)
+            return span(branch) not in led_spans, span(branch), not leads(branch), not is_asked
 
         # Cousins run together as well as siblings: what counts is that their steps are the same.
         for _, group in groupby(sorted(branches, key=place), key=span):
@@ -273,6 +287,12 @@ class TreeRun:
         step = max(branch.resumed_at or 0 for branch in leaf.way)
         facts = {"from_step": step} if step else {"from_step": 0, "because": suspension.why_not}
         return replace(result, provenance=result.provenance | {"resumed": facts})
+
+
+def _control(requests: Sequence[GenerationRequest], manner: Manner) -> FamilyControl | None:
+    if manner.coupling is None:
+        return None
+    return FamilyControl(manner.coupling, request_id=control_of(requests).request_id)
 
 
 def _reuse(result: GenerationResult, request: GenerationRequest) -> GenerationResult:

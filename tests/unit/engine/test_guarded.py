@@ -11,6 +11,7 @@ import pytest
 from engine.guarded import (
     SCREEN_EVERY,
     GuardCheck,
+    control_of,
     guard_checks,
     guarded_ids,
     screen_checks,
@@ -43,7 +44,7 @@ def test_an_uncalibrated_group_has_a_variant_and_a_control_checked() -> None:
     assert check.control_id is not None
     differing = _differing(requests, check.request_id, check.control_id)
     assert set(check.parameters) == differing
-    assert len(differing) == 1
+    assert check.control_id == control_of(requests).request_id
     assert guarded_ids(requests, is_calibrated=False) == check.request_ids
     assert guarded_ids(requests, is_calibrated=True) == ()
 
@@ -60,9 +61,13 @@ def test_one_in_fifty_is_rendered_exactly() -> None:
     assert len(guarded_ids(requests, is_calibrated=True)) <= 4000 / 50
 
 
-def test_the_checks_of_a_family_go_round_its_parameters() -> None:
-    checks = guard_checks(_family(2000), is_calibrated=True)
-    assert {check.parameters for check in checks} == {("backdrop",), ("place",)}
+def test_all_checks_of_a_group_compare_with_the_control_that_its_variants_follow() -> None:
+    requests = _family(2000)
+    control = control_of(requests).request_id
+    checks = guard_checks(requests, is_calibrated=True)
+    assert {check.control_id for check in checks} == {control}
+    assert control not in {check.request_id for check in checks}
+    assert {check.parameters for check in checks} == {("backdrop",), ("backdrop", "place")}
 
 
 def test_a_promise_of_closeness_needs_no_control() -> None:
@@ -187,6 +192,6 @@ def test_siblings_of_a_failure_have_its_value_or_shared_its_edge() -> None:
     assert found[:3] == [asked] * 3
     assert sorted(found[3:]) == sorted({*values.values()} - {asked, known})
     for each in siblings:
-        assert each.control_id not in (None, check.request_id)
-        assert each.parameters == ("backdrop",)
+        assert each.control_id == check.control_id
+        assert "backdrop" in each.parameters
         assert not each.is_exact

@@ -71,7 +71,7 @@ def test_batched_edges_equal_single_ones_up_to_rounding(
     for name, result in together.items():
         assert psnr_of(result.frames, single[name].frames) > 60
         assert [edge["batch"] for edge in result.provenance["edges"]] == [1, 2, 4]
-        assert result.provenance["rendered_as"] == "consistent"
+        assert result.provenance["rendered_as"] == "faithful"
 
 
 def test_branches_that_share_no_steps_start_from_the_same_noise(
@@ -255,7 +255,7 @@ def test_held_guidance_computes_only_the_conditional_branch(
     # Steps 4 to 6 take the guidance that step 3 computed.
     assert result.provenance["forwards"]["saved"] == {"guidance": 3}
     assert result.forwards_computed == FULL - 3
-    assert result.provenance["rendered_as"] == "consistent"
+    assert result.provenance["rendered_as"] == "faithful"
     (plain,) = render_all(one_by_one, [forked(request)]).values()
     assert 20 < psnr_of(result.frames, plain.frames) < 100
 

@@ -16,6 +16,7 @@ from engine.types import (
     GenerationFailure,
     GenerationRequest,
     GenerationResult,
+    QualityProfile,
 )
 from tests.unit.engine.families import forked, variant
 
@@ -29,7 +30,8 @@ def tree_family(
     places: Sequence[str] = ("Paris", "Rio"),
     **changes: Any,
 ) -> list[GenerationRequest]:
-    """Backdrops fork at step 2, places at step 4 of 6."""
+    """Backdrops fork at step 2, places at step 4 of 6; nobody follows a control."""
+    changes.setdefault("profile", QualityProfile.FAITHFUL)
     return [
         forked(variant(backdrop, place=place, steps=STEPS, **changes), backdrop=2, place=4)
         for backdrop, place in product(backdrops, places)
