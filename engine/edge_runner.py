@@ -118,7 +118,6 @@ class EdgeRunner:
             num_steps=self.settings.num_inference_steps,
             row_parents=row_parents(batch),
         )
-
         prediction: torch.Tensor | None = None
 
         def on_step_end(
