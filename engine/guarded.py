@@ -154,7 +154,7 @@ def sibling_checks(
     suspects = [*alike, *(each for values, each in others.items() if values not in known)]
     control = control_of(renders)
     return tuple(
-        _beside(control, request, is_exact=False)
+        _beside(control, request, is_exact=False, blamed=check.parameters)
         for request in suspects[:MAX_SIBLINGS]
         if request.prompt != control.prompt
     )
@@ -201,14 +201,22 @@ def _different_renders(requests: Sequence[GenerationRequest]) -> list[Generation
 
 
 def _beside(
-    control: GenerationRequest, request: GenerationRequest, *, is_exact: bool = True
+    control: GenerationRequest,
+    request: GenerationRequest,
+    *,
+    is_exact: bool = True,
+    blamed: Collection[str] = (),
 ) -> GuardCheck:
-    """The check of a variant; the control is rendered again where the promise is about changes."""
+    """The check of a variant; the control is rendered again where the promise is about changes.
+
+    Of the parameters that differ, those `blamed` for another failure come alone, if there are any.
+    """
+    differing = tuple(_differing(request, control))
     needs_control = PROMISES[request.settings.profile].needs_control
     return GuardCheck(
         request_id=request.request_id,
         control_id=control.request_id if needs_control else None,
-        parameters=tuple(_differing(request, control)),
+        parameters=tuple(name for name in differing if name in blamed) or differing,
         is_exact=is_exact,
     )
 
