@@ -52,10 +52,13 @@ def require_folder(folder: Path) -> None:
 def fingerprint(folder: Path) -> str:
     """SHA-256 over names and contents of the files that decide the pixels.
 
+    Those are the pipeline's parts; other folders, such as a judge of its renders, may change.
     Contents are read again only when a file's time or size changed since the last call.
     """
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
+    parts = [name for name in sorted(_read_index(folder)) if not name.startswith("_")]
+    files = [path for name in parts for path in sorted((folder / name).rglob("*"))]
+    for path in (folder / "model_index.json", *files):
         if path.suffix in _WEIGHT_SUFFIXES and path.is_file():
             status = path.stat()
             digest.update(path.relative_to(folder).as_posix().encode() + b"\0")

@@ -87,6 +87,13 @@ def test_the_fingerprint_changes_with_weights_and_configuration(folder: Path) ->
     assert len(seen) == 3
 
 
+def test_the_fingerprint_ignores_what_is_no_part_of_the_pipeline(folder: Path) -> None:
+    before = fingerprint(folder)
+    (folder / "judge").mkdir()
+    (folder / "judge" / "judge.safetensors").write_bytes(b"reads renders")
+    assert fingerprint(folder) == before
+
+
 def test_the_fingerprint_ignores_the_model_card(folder: Path) -> None:
     before = fingerprint(folder)
     (folder / "README.md").write_text("A card.", encoding="utf-8")
