@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
@@ -44,7 +45,7 @@ def estimate_reuse(session: Session, actor: Actor, batch_id: UUID) -> Reuse:
     # In the chunks of the expansion, which plans each of them by itself.
     made = source.drafts()
     while drafts := list(islice(made, CHUNK_SIZE)):
-        known = _find_known(session, actor, [draft.variant_key for draft in drafts])
+        known = find_known(session, actor, (draft.variant_key for draft in drafts))
         ready = {str(draft.ordinal) for draft in drafts if draft.variant_key in known}
         reused += len(ready)
         planned = terms.plan([draft.to_request() for draft in drafts])
@@ -54,10 +55,14 @@ def estimate_reuse(session: Session, actor: Actor, batch_id: UUID) -> Reuse:
     return Reuse(variant_count=reused, cost_micros=min(cost, quote.cost_micros))
 
 
-def _find_known(session: Session, actor: Actor, keys: list[str]) -> set[str]:
-    """Those of the keys that the workspace has an artifact of."""
-    wanted = bindparam(None, keys, type_=ARRAY(Text))
-    found = select(Artifact.variant_key).where(
-        Artifact.workspace_id == actor.workspace_id, Artifact.variant_key == any_(wanted)
-    )
-    return set(session.scalars(found))
+def find_known(session: Session, actor: Actor, keys: Iterable[str]) -> set[str]:
+    """Those of the variant keys, of any number, that the workspace has an artifact of."""
+    known: set[str] = set()
+    rest = iter(keys)
+    while chunk := list(islice(rest, CHUNK_SIZE)):
+        wanted = bindparam(None, chunk, type_=ARRAY(Text))
+        found = select(Artifact.variant_key).where(
+            Artifact.workspace_id == actor.workspace_id, Artifact.variant_key == any_(wanted)
+        )
+        known.update(session.scalars(found))
+    return known

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Text, any_, bindparam, select
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.db import config_of
-from app.models import Artifact, Batch, ExpansionMode, Upload
+from app.models import Batch, ExpansionMode, Upload
 from app.services.expanding import open_source
+from app.services.reuse import find_known
 from app.services.scoping import get_in_workspace
-from app.services.specs import CHUNK_SIZE, BatchSpec
+from app.services.specs import BatchSpec
 from app.services.upload_rows import read_rows
 from app.services.variants import row_of
 from app.storage import storage_from_url
@@ -49,7 +48,7 @@ def list_spare_rows(session: Session, actor: Actor, batch_id: UUID) -> list[Spar
     upload = session.get_one(Upload, batch.upload_id)
     numbers = [row.number for row in read_rows(storage_from_url(config_of(session)), upload)]
     keys = list(_row_keys(session, batch, spec))
-    known = set() if spec.force_render else _find_known(session, actor, [key for _, key in keys])
+    known = set() if spec.force_render else find_known(session, actor, (key for _, key in keys))
     return _find_spare(keys, known, numbers)
 
 
@@ -78,16 +77,3 @@ def _find_spare(keys: list[tuple[int, str]], known: set[str], numbers: list[int]
         for row in sorted(is_known)
         if is_known[row] or is_repeat[row]
     ]
-
-
-def _find_known(session: Session, actor: Actor, keys: list[str]) -> set[str]:
-    """Those of the keys that the workspace has an artifact of."""
-    known: set[str] = set()
-    rest = iter(keys)
-    while chunk := list(islice(rest, CHUNK_SIZE)):
-        wanted = bindparam(None, chunk, type_=ARRAY(Text))
-        found = select(Artifact.variant_key).where(
-            Artifact.workspace_id == actor.workspace_id, Artifact.variant_key == any_(wanted)
-        )
-        known.update(session.scalars(found))
-    return known
