@@ -26,7 +26,7 @@ SUGGESTIONS: Final = (
 MODES: Final = (
     (ExpansionMode.CARTESIAN, "Every combination", "Each value with each other value."),
     (ExpansionMode.ZIP, "Line by line", "First with first, second with second."),
-    (ExpansionMode.SAMPLED, "A sample", "So many of the combinations, picked at random."),
+    (ExpansionMode.SAMPLED, "A sample", "As many combinations as you say, picked at random."),
 )
 TASKS: Final = (
     (GenerationTask.T2V, "Video", "A short clip, ready to play."),

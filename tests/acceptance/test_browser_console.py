@@ -60,7 +60,7 @@ def test_making_a_campaign_and_pricing_a_table_leaves_the_console_clean(page: Pa
     expect(values).to_have_value("a beach\na forest")
     prompt.fill("a red sneaker on {{ backdrop }}, {{ geography")
     expect(page.locator("#prompt-error")).to_contain_text("is never closed")
-    expect(page.get_by_text("This waits for a prompt")).to_be_visible()
+    expect(page.get_by_text("once the prompt can be read")).to_be_visible()
     prompt.fill("a red sneaker on {{ backdrop }}, {{ geography }}")
     expect(page.locator("#prompt-error")).to_be_empty()
     page.get_by_role("button", name="Use a spreadsheet").click()

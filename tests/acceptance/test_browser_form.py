@@ -1,4 +1,4 @@
-"""The campaign form while it is filled in: its count, and words to click."""
+"""The campaign form while it is filled in: count, errors that go, words to click, other models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ PROMPT = "a sneaker on {{ backdrop }} in {{ geography }}"
 
 @pytest.fixture
 def form(chromium: Browser, weights: Path, web_site: Site, email: str) -> Iterator[Page]:
-    """The form of a new campaign."""
+    """The form of a new campaign, where two models are installed."""
+    second = weights.parent / "flux.1-dev"
+    second.mkdir()
+    (second / "model_index.json").write_text("{}")
     context = chromium.new_context(base_url=web_site.url, viewport=DESKTOP)
     context.set_default_timeout(TIMEOUT_MS)
     page = context.new_page()
@@ -52,3 +55,38 @@ def test_the_count_turns_red_as_soon_as_a_batch_would_be_too_large(form: Page) -
     form.locator("#values-2").fill("Paris")
     expect(form.locator(".headline-figure")).to_have_text("150")
     expect(form.locator(".headline-figure--over")).to_have_count(0)
+
+
+def test_the_red_of_a_field_goes_once_it_is_mended(form: Page) -> None:
+    form.get_by_label("Prompt template").fill(PROMPT)
+    form.locator("#values-1").fill("beach")
+    form.locator("#values-2").fill("Paris")
+    form.get_by_role("button", name="See the price").click()
+    invalid = form.locator("[aria-invalid=true]")
+    expect(invalid).to_have_attribute("id", "name")
+    form.get_by_label("Campaign name").fill("Sneakers")
+    expect(invalid).to_have_count(0)
+    expect(form.locator("#name-error")).to_have_count(0)
+    form.locator("#values-2").fill("x" * 10_000)
+    expect(invalid).to_have_attribute("id", "values-2")
+    expect(form.locator("#values-2-error")).to_contain_text("10,000 characters")
+    form.locator("#values-2").fill("Paris")
+    expect(invalid).to_have_count(0)
+    form.get_by_label("Prompt template").fill(PROMPT + " {{ a + 1 }}")
+    expect(invalid).to_have_attribute("id", "prompt")
+    form.get_by_label("Prompt template").fill(PROMPT)
+    expect(invalid).to_have_count(0)
+
+
+def test_another_model_brings_its_formats_outputs_and_words(form: Page) -> None:
+    form.get_by_label("Prompt template").fill(PROMPT)
+    expect(form.locator("[data-preset='Paris']")).to_be_visible()
+    form.locator("#values-2").fill("Paris")
+    form.get_by_label("Model", exact=True).select_option("flux.1-dev")
+    expect(form.locator("#render-options")).to_contain_text("896 × 1120")
+    expect(form.get_by_role("radio", name="Image")).to_be_checked()
+    expect(form.locator("[data-word], [data-preset]")).to_have_count(0)
+    expect(form.locator("#values-2")).to_have_value("Paris")
+    form.get_by_label("Model", exact=True).select_option("adloom-tiny")
+    expect(form.locator("#render-options")).to_contain_text("128 × 160")
+    expect(form.get_by_role("radio", name="Image")).to_be_checked()

@@ -153,8 +153,8 @@ def test_a_value_that_is_too_long_is_told_once_beside_its_field(editor: Browser)
         assert response.text.count(message) == 1
         beside = re.search(r'id="values-2-error"[^>]*>([^<]*)<', response.text)
         assert beside is not None and beside[1] == message
-        assert "This waits for a value of geography: see there." in response.text
-        assert "waits for a prompt" not in response.text
+        assert "once the values of geography are mended" in response.text
+        assert "once the prompt can be read" not in response.text
     mended = editor.post("/campaigns/preview", FORM).text
     assert re.search(r'id="values-2-error"[^>]*hx-swap-oob="true"></p>', mended)
 
@@ -459,7 +459,7 @@ def test_a_broken_prompt_is_told_once_at_its_field_with_name_and_place(editor: B
         text = editor.post(path, broken | {"then": "quote"}).text
         assert text.count("name is one word") == 1
         assert message in text
-        assert "This waits for a prompt that can be read" in text
+        assert "once the prompt can be read" in text
         assert "no placeholders yet" not in text
     # The field of the page that is open takes the message in.
     assert 'id="prompt-error" role="status" hx-swap-oob="true"' in text

@@ -113,7 +113,7 @@ def test_what_was_rejected_is_left_out_but_for_those_who_rejected_it(
     assert f"variant-{variant_ids[1]}" not in shown
     assert f"variant-{variant_ids[1]}" in shown_to_reviewer, "they can still take it back"
     form = " ".join(editor.get(f"/batches/{batch_id}/share").text.split())
-    assert "3 finished variants shown; 2 rejected ones left out" in form
+    assert "Shows 3 finished variants now and leaves out 2 rejected ones" in form
 
 
 def test_a_link_ends_when_it_is_taken_back_and_when_its_time_is_over(
