@@ -102,6 +102,7 @@ def test_the_page_of_a_variant_follows_its_render_from_waiting_to_the_playing_vi
     expect(page.locator("#variant-state")).to_contain_text("Finished")
     wait_until_all_play(page)
     expect(page.get_by_role("link", name="Download")).to_be_visible()
+    page.get_by_text("How it was made").click()
     expect(page.get_by_text("SHA-256")).to_be_visible()
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
     # What was being typed beside it is still there, and nothing is asked for any more.
@@ -125,3 +126,9 @@ def test_a_review_on_the_page_of_a_variant_shows_at_once_and_leaves_the_console_
     expect(page.locator("#variant-state")).to_contain_text("Rejected")
     page.get_by_role("button", name="Rejected").click()
     expect(page.locator("#variant-state")).not_to_contain_text("Rejected")
+    page.locator("h1").click()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("h1")).to_have_text("Variant 2")
+    page.wait_for_load_state()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("h1")).to_have_text("Variant 1")
