@@ -67,6 +67,8 @@ def watch_to_the_end(page: Page, shoot: Shoot) -> None:
     shoot(page, "batch-running")
     expect(page.locator("#progress .headline-figure")).to_have_text("100%", timeout=240_000)
     expect(page.locator(".tile img")).to_have_count(12)
+    expect(page.get_by_role("link", name="Export")).to_be_visible()
+    expect(page.get_by_text("12 to review")).to_be_visible()
     # All of it came without a reload, and the polling ends.
     assert page.evaluate("window.isStillHere")
     expect(page.locator("[hx-trigger^='every']")).to_have_count(0)
