@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.conftest import DESKTOP, TIMEOUT_MS, Site
+from tests.acceptance.conftest import DESKTOP, PHONE, TIMEOUT_MS, Site
 from tests.acceptance.pages import check_accessibility, sign_in
 
 pytestmark = pytest.mark.browser
@@ -52,6 +52,10 @@ def test_the_count_turns_red_as_soon_as_a_batch_would_be_too_large(form: Page) -
     form.locator("#values-2").fill("\n".join(map(str, range(150))))
     expect(form.locator(".headline-figure--over")).to_have_text("22,500")
     expect(form.locator("#overrun")).to_contain_text("this workspace allows 10,000 per batch")
+    beside_the_values = form.locator("#variant-count", has_text="22,500 variants")
+    expect(beside_the_values).to_be_hidden()
+    form.set_viewport_size(PHONE)
+    expect(beside_the_values).to_be_visible()
     form.locator("#values-2").fill("Paris")
     expect(form.locator(".headline-figure")).to_have_text("150")
     expect(form.locator(".headline-figure--over")).to_have_count(0)
