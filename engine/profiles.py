@@ -72,7 +72,7 @@ PROMISES: Final[Mapping[QualityProfile, Promise]] = MappingProxyType(
     {
         QualityProfile.EXACT: Promise(),
         QualityProfile.FAITHFUL: Promise(min_psnr_db=30.0, min_ssim=0.95),
-        QualityProfile.CONSISTENT: Promise(min_projection=0.7, max_drift=1.0),
+        QualityProfile.CONSISTENT: Promise(min_projection=0.8, max_drift=1.0),
         QualityProfile.FAST: Promise(min_projection=0.6, max_drift=1.25),
         QualityProfile.DRAFT: Promise(min_projection=0.5),
     }

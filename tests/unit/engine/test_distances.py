@@ -93,7 +93,7 @@ def _distance(**changes: float | None) -> Distance:
         ("faithful", {"ssim": 0.95}, True),
         ("faithful", {"psnr_db": 29.9, "ssim": 0.949}, False),
         ("consistent", {}, True),
-        ("consistent", {"projection": 0.69}, False),
+        ("consistent", {"projection": 0.79}, False),
         ("consistent", {"drift": 1.3}, False),
         ("consistent", {"projection": None, "drift": None}, True),
         ("fast", {"projection": 0.65}, True),
