@@ -193,7 +193,11 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "models" / "tiny"
     for part in ("tokenizer", "transformer"):
         (folder / part).mkdir(parents=True)
-    index = {"_class_name": "WanPipeline", "tokenizer": ["transformers", "T5TokenizerFast"]}
+    index = {
+        "_class_name": "WanPipeline",
+        "tokenizer": ["transformers", "T5TokenizerFast"],
+        "transformer": ["diffusers", "WanTransformer3DModel"],
+    }
     (folder / "model_index.json").write_text(json.dumps(index))
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from playwright.sync_api import FileChooser, Page, expect
+from sqlalchemy import update
 
 from app.access import Role
 from app.db import Database
@@ -146,7 +147,9 @@ def test_a_file_that_cannot_be_used_says_where_and_another_one_may_follow(
     expect(page.get_by_role("heading", name="good.csv")).to_be_visible()
 
 
-def test_a_long_table_shows_how_far_the_check_is(open_upload: OpenPage) -> None:
+def test_a_long_table_shows_how_far_the_check_is(open_upload: OpenPage, database: Database) -> None:
+    with database.system_scope() as session:
+        session.execute(update(Workspace).values(max_variants_per_batch=30_000))
     page = open_upload()
     rows = "".join(f"r{n},beach,city {n},runners,,\n" for n in range(30_000))
     seen: list[str] = []

@@ -41,6 +41,7 @@ from app.models import (
     WebhookEventType,
     WebhookVariantEnd,
     WorkerProgress,
+    WorkPhase,
     Workspace,
 )
 from tests.factories import SETTINGS, make_batch, make_campaign, make_user, make_workspace
@@ -71,8 +72,8 @@ def fill(session: Session, workspace: Workspace) -> None:
             BatchCounter(**scope, batch_id=batch.id, purpose="final", state="queued", count=1),
             BatchDelta(**scope, batch_id=batch.id, purpose="final", state="queued", count=1),
             WorkerProgress(**scope, worker=f"w-{batch.id}", batch_id=batch.id,
-                           purpose=JobPurpose.FINAL, lease_token=1, job_count=1, steps_done=1,
-                           steps_planned=2),
+                           purpose=JobPurpose.FINAL, lease_token=1, job_count=1, group_count=1,
+                           phase=WorkPhase.RENDERING, steps_done=1, steps_planned=2),
             Attempt(**scope, job_id=job.id, lease_token=1, number=1, worker="w"),
             Usage(**scope, batch_id=batch.id, job_id=job.id, units=1, cost_micros=1, render_s=1,
                   is_reused=False),
