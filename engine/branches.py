@@ -24,11 +24,10 @@ DRAFT_STEPS = "draft"
 class Branch:
     """An edge being run: `texts` condition it, `state` stands at its end while it is needed.
 
-    Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind. A
-    `num_steered` counts steps that followed the family's control. A
-    leaf that was decoded together with others has `frames` (F, H, W, 3). `pause` is where it
-    goes on, in its midst or at its end; `resumed_at` the step where an earlier run left it, which
-    may have been a draft.
+    Forwards and seconds are this edge's part of its batch; `saved` counts forwards by kind,
+    `num_steered` the steps that followed the family's control. A leaf that was decoded together
+    with others has `frames` (F, H, W, 3). `pause` is where it goes on, in its midst or at its end;
+    `resumed_at` the step where an earlier run left it, which may have been a draft.
     """
 
     edge: Edge
@@ -41,7 +40,6 @@ class Branch:
     resumed_at: int | None = None
     num_steered: int = 0
     frames: NDArray[np.uint8] | None = None
-    is_from_draft: bool = False
     num_waiting: int = 0
     batch_size: int = 0
     text_seconds: float = 0.0
@@ -112,7 +110,7 @@ class Branch:
 
     def continue_draft(self, state: LatentState, settings: RenderSettings) -> None:
         """Go on where a draft ended, which paid for the steps before."""
-        self.pause, self.resumed_at, self.is_from_draft = state, state.step, True
+        self.pause, self.resumed_at = state, state.step
         self.saved = {DRAFT_STEPS: float(full_forwards(settings, state.step))}
 
     def opened(self) -> OpenEdge | None:

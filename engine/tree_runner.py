@@ -42,8 +42,8 @@ Outcome = GenerationResult | GenerationFailure
 class Manner:
     """How a tree is run where that is not `exact`: what conditions shared edges, what is skipped.
 
-    `coupling` says how closely variants follow the family's control. Where the
-    tree forks stands in its requests.
+    `coupling` says how closely variants follow the family's control. Where the tree forks stands
+    in its requests.
     """
 
     stems: Stems
