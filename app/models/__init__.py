@@ -34,6 +34,16 @@ from app.models.render_job import (
     RenderJob,
 )
 from app.models.render_state import RenderState
+from app.models.schedule import (
+    DeadlinePolicy,
+    FireOutcome,
+    FireReason,
+    MissedPolicy,
+    OverlapPolicy,
+    Schedule,
+    ScheduleFire,
+    ScheduleMode,
+)
 from app.models.share_link import ShareLink
 from app.models.webhook import (
     WebhookAttempt,
@@ -65,12 +75,17 @@ __all__ = [
     "BatchState",
     "CalibrationRecord",
     "Campaign",
+    "DeadlinePolicy",
     "DraftState",
     "ExpansionMode",
+    "FireOutcome",
+    "FireReason",
     "IdempotencyKey",
     "JobPurpose",
     "JobState",
     "Membership",
+    "MissedPolicy",
+    "OverlapPolicy",
     "Parameter",
     "ParameterKind",
     "PromptTemplate",
@@ -79,6 +94,9 @@ __all__ = [
     "RenderState",
     "Review",
     "ReviewState",
+    "Schedule",
+    "ScheduleFire",
+    "ScheduleMode",
     "ShareLink",
     "Upload",
     "Usage",

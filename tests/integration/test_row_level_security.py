@@ -19,15 +19,22 @@ from app.models import (
     BatchCounter,
     BatchDelta,
     Campaign,
+    DeadlinePolicy,
     DraftState,
+    FireOutcome,
     IdempotencyKey,
     JobPurpose,
     JobState,
+    MissedPolicy,
+    OverlapPolicy,
     Quote,
     RenderJob,
     RenderState,
     Review,
     ReviewState,
+    Schedule,
+    ScheduleFire,
+    ScheduleMode,
     ShareLink,
     Upload,
     Usage,
@@ -89,6 +96,7 @@ def fill(session: Session, workspace: Workspace) -> None:
     )  # fmt: skip
     session.flush()
     fill_webhooks(session, job)
+    fill_schedules(session, batch)
 
 
 def fill_webhooks(session: Session, job: RenderJob) -> None:
@@ -111,6 +119,23 @@ def fill_webhooks(session: Session, job: RenderJob) -> None:
             WebhookVariantEnd(**scope, batch_id=job.batch_id, job_id=job.id),
         ]
     )
+    session.flush()
+
+
+def fill_schedules(session: Session, batch: Batch) -> None:
+    scope = {"workspace_id": batch.workspace_id}
+    schedule = Schedule(
+        **scope, campaign_id=batch.campaign_id, batch_id=batch.id, name="n", timing={},
+        mode=ScheduleMode.REPEAT, has_fresh_seeds=True, time_zone="UTC",
+        deadline_policy=DeadlinePolicy.RUN_ON, missed_policy=MissedPolicy.SKIP,
+        overlap_policy=OverlapPolicy.SKIP,
+    )  # fmt: skip
+    session.add(schedule)
+    session.flush()
+    session.add(
+        ScheduleFire(**scope, schedule_id=schedule.id, time_zone="UTC", due_at=func.now(),
+                     outcome=FireOutcome.LAUNCHED)
+    )  # fmt: skip
     session.flush()
 
 
@@ -263,6 +288,7 @@ def test_the_workspace_is_forgotten_with_the_transaction(
         "SELECT nextval('lease_tokens')",
         "INSERT INTO webhook_attempts DEFAULT VALUES",
         "UPDATE webhook_events SET data = '{}'",
+        "DELETE FROM schedules",
     ],
 )
 def test_the_web_connection_may_not(database: Database, workspace: Workspace, query: str) -> None:
