@@ -24,6 +24,7 @@ from engine.registry import (
     default_settings,
     get_model,
     list_models,
+    require_weights,
     weights_fingerprint,
 )
 from engine.types import (
@@ -228,8 +229,8 @@ def _policy_words(policy: StepCachePolicy | None) -> str:
 
 
 def _weights_state(spec: ModelSpec) -> str:
-    folder = checkpoint_folder(spec.model_id)
     try:
+        folder = require_weights(spec.model_id)
         check_checkpoint(folder, spec.pipeline_classes)
     except CheckpointError as error:
         return str(error)

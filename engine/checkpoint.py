@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import CheckpointError
+from engine.snapshots import pulled_digests, require_locked_files
 
 # The files that decide the pixels: weights, configurations, tokenizers. Not cards or samples.
-_WEIGHT_SUFFIXES = frozenset({".json", ".model", ".safetensors", ".txt"})
+PIPELINE_SUFFIXES = frozenset({".jinja", ".json", ".model", ".safetensors", ".txt"})
 _HASH_CHUNK_BYTES = 1 << 20
 
 
@@ -21,9 +22,10 @@ def check_checkpoint(folder: Path, pipeline_classes: Collection[str]) -> None:
     """Raise CheckpointError unless `folder` is a whole diffusers checkpoint of a known pipeline.
 
     Whole means: `model_index.json` names one of `pipeline_classes`, each component it names has
-    its folder, and each safetensors file has the length that its header promises.
+    its folder, each safetensors file has the length that its header promises, and each file of a
+    pulled checkpoint the length that the hub said.
     """
-    require_folder(folder)
+    require_locked_files(folder)
     index = _read_index(folder)
     found = index.get("_class_name")
     if found not in pipeline_classes:
@@ -39,30 +41,25 @@ def check_checkpoint(folder: Path, pipeline_classes: Collection[str]) -> None:
         _check_safetensors(path)
 
 
-def require_folder(folder: Path) -> None:
-    """Raise CheckpointError where there is no folder at all."""
-    if not folder.is_dir():
-        raise CheckpointError(
-            folder,
-            "the weights folder is missing. Put the checkpoint there, or set ADLOOM_MODEL_DIR"
-            f" to the folder that holds {folder.name}/.",
-        )
-
-
 def fingerprint(folder: Path) -> str:
     """SHA-256 over names and contents of the files that decide the pixels.
 
     Those are the pipeline's parts; other folders, such as a judge of its renders, may change.
-    Contents are read again only when a file's time or size changed since the last call.
+    Contents are read again only when a file's time or size changed since the last call. Of large
+    files that nobody touched since they were pulled, the hub's SHA-256 is taken without reading.
     """
     digest = hashlib.sha256()
     parts = [name for name in sorted(_read_index(folder)) if not name.startswith("_")]
     files = [path for name in parts for path in sorted((folder / name).rglob("*"))]
+    pulled = pulled_digests(folder)
     for path in (folder / "model_index.json", *files):
-        if path.suffix in _WEIGHT_SUFFIXES and path.is_file():
+        if path.suffix in PIPELINE_SUFFIXES and path.is_file():
             status = path.stat()
-            digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
-            digest.update(_file_digest(path, status.st_mtime_ns, status.st_size))
+            name = path.relative_to(folder).as_posix()
+            digest.update(name.encode() + b"\0")
+            digest.update(
+                pulled.get(name) or _file_digest(path, status.st_mtime_ns, status.st_size)
+            )
     return digest.hexdigest()
 
 

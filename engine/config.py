@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.errors import ConfigError
@@ -12,6 +12,7 @@ from engine.profiles import GUARD_EVERY
 from engine.types import StemConditioning, StepCachePolicy
 
 BUNDLED_MODEL_DIR = Path(__file__).parent / "weights"
+HUB_ENDPOINT = "https://huggingface.co"
 MEBIBYTE = 1 << 20
 # The only candidate that depends on the request alone: all groups, retries and previews of a family
 # run the same edges, and may take them from a cache. On the built-in model it came nearest to the
@@ -69,6 +70,28 @@ class EngineConfig:
             torch_threads=_count(source, "ADLOOM_TORCH_THREADS", "threads"),
             batch_size=_count(source, "ADLOOM_BATCH_SIZE", "clips") or cls.batch_size,
             cache_bytes=cls.cache_bytes if cache_mb is None else cache_mb * MEBIBYTE,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubConfig:
+    """Where published checkpoints are fetched, and who asks.
+
+    Attributes:
+        endpoint: the hub, or a mirror of it.
+        token: for gated models; None uses the one that `hf auth login` stored, if any.
+    """
+
+    endpoint: str = HUB_ENDPOINT
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> HubConfig:
+        """Read HF_ENDPOINT and HF_TOKEN, which other programs of the hub read too."""
+        source = os.environ if environ is None else environ
+        return cls(
+            endpoint=(source.get("HF_ENDPOINT", "") or HUB_ENDPOINT).rstrip("/"),
+            token=source.get("HF_TOKEN", "").strip() or None,
         )
 
 

@@ -43,10 +43,14 @@ from engine.watching import Watch
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A model in memory, and the fingerprint of the weights it was loaded from."""
+    """A model in memory, and the fingerprint of the weights it was loaded from.
+
+    `revision` is the commit of the hub that they were pulled at, if they were.
+    """
 
     runner: ModelRunner
     fingerprint: str
+    revision: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

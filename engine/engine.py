@@ -26,6 +26,7 @@ from engine.guard import GuardedRunner
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
 from engine.plan import plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
+from engine.snapshots import read_lock
 from engine.suspending import Redirection, StateFile, Suspension
 from engine.terms import known_terms
 from engine.tree_runner import Outcome, TreeRunner
@@ -252,9 +253,11 @@ class Engine:
             spec = get_model(model_id)
             folder = checkpoint_folder(model_id, model_dir=self._config.model_dir)
             runner_class: type[ModelRunner] = resolve(spec.runner)
+            lock = read_lock(folder)
             model = LoadedModel(
                 runner=runner_class.load(spec, folder, self._placement),
                 fingerprint=weights_fingerprint(model_id, model_dir=self._config.model_dir),
+                revision=None if lock is None else lock.revision,
             )
             trees = TreeRunner(model, config=self._config, cache=self.cache)
             self._runners[model_id] = GuardedRunner(trees)
@@ -268,6 +271,8 @@ class Engine:
             "profile": str(request.settings.profile),
             "seed": request.seed,
         }
+        if model.revision is not None:
+            facts["weights_revision"] = model.revision
         return replace(outcome, provenance=facts | outcome.provenance)
 
     def _facts(self, model: LoadedModel, model_id: str) -> dict[str, Any]:

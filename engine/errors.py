@@ -6,6 +6,7 @@ EngineError
 │   ├── UnknownModel
 │   └── UnsupportedTask   the model cannot do this generation task
 ├── CheckpointError       the weights folder is missing, incomplete or of another kind
+├── HubError              a checkpoint could not be fetched from the hub
 ├── NonFiniteOutput       the model computed NaN or infinity
 ├── OutOfMemory           the device's memory did not suffice
 ├── GenerationCancelled   somebody asked to stop
@@ -82,6 +83,12 @@ class CheckpointError(EngineError):
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
+
+
+class HubError(EngineError):
+    """A checkpoint could not be fetched from the hub; what has come so far is kept."""
+
+    code = "hub_error"
 
 
 class NonFiniteOutput(EngineError):

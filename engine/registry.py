@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from engine import checkpoint, inputs
-from engine.config import EngineConfig
+from engine.config import BUNDLED_MODEL_DIR, EngineConfig
 from engine.errors import CheckpointError, InvalidRequest, UnknownModel, UnsupportedTask
 from engine.models import flux, hidream, ltx2, qwen_image, tiny, wan
 from engine.models.spec import Guidance
@@ -151,8 +151,7 @@ def count_tokens(model_id: str, prompt: str, *, model_dir: Path | None = None) -
 
     Runs of white space count once, as the pipelines clean them away.
     """
-    folder = checkpoint_folder(model_id, model_dir=model_dir)
-    checkpoint.require_folder(folder)
+    folder = require_weights(model_id, model_dir=model_dir)
     path = folder / get_model(model_id).tokenizer / "tokenizer.json"
     if not path.is_file():
         raise CheckpointError(path, "the checkpoint's tokenizer is missing. Copy it anew.")
@@ -160,9 +159,29 @@ def count_tokens(model_id: str, prompt: str, *, model_dir: Path | None = None) -
 
 
 def checkpoint_folder(model_id: str, *, model_dir: Path | None = None) -> Path:
-    """Where the model's weights belong; `model_dir` defaults to the environment's."""
-    base = model_dir or EngineConfig.from_environment().model_dir
-    return base / get_model(model_id).weights
+    """Where the model's weights belong; `model_dir` defaults to the environment's.
+
+    A built-in model that is not there is the one that comes with the engine.
+    """
+    spec = get_model(model_id)
+    folder = (model_dir or EngineConfig.from_environment().model_dir) / spec.weights
+    if spec.hub_id is None and not folder.exists():
+        return BUNDLED_MODEL_DIR / spec.weights
+    return folder
+
+
+def require_weights(model_id: str, *, model_dir: Path | None = None) -> Path:
+    """The folder of the model's weights; CheckpointError says how to get them where it is not."""
+    folder = checkpoint_folder(model_id, model_dir=model_dir)
+    if folder.exists():
+        return folder
+    if get_model(model_id).hub_id is None:
+        raise CheckpointError(folder, "is missing, though it is part of Adloom. Install it anew.")
+    raise CheckpointError(
+        folder,
+        f"the weights of {model_id} are not on this machine. Pull them first:"
+        f" adloom models pull {model_id} (or set ADLOOM_MODEL_DIR to where they are)",
+    )
 
 
 def default_draft_step(settings: RenderSettings) -> int:
@@ -188,7 +207,7 @@ def forwards_per_step(settings: RenderSettings) -> int:
 
 def weights_fingerprint(model_id: str, *, model_dir: Path | None = None) -> str:
     """SHA-256 of the checkpoint's files; CheckpointError where it is missing or not whole."""
-    folder = checkpoint_folder(model_id, model_dir=model_dir)
+    folder = require_weights(model_id, model_dir=model_dir)
     checkpoint.check_checkpoint(folder, get_model(model_id).pipeline_classes)
     return checkpoint.fingerprint(folder)
 

@@ -40,8 +40,8 @@ by `python -m tests.model_table`; every mark is the result of a test.
 - *Variants share steps*: two variants run their first step once.
 
 Small checkpoints show that the code is right, not how the pictures look: that takes the published
-weights, which are not part of this repository. Put a checkpoint into the folder named below inside
-`ADLOOM_MODEL_DIR`; only models whose weights are there are offered.
+weights, which are not part of this repository. [Getting weights](weights.md) says how they come
+here; only models whose weights are here are offered.
 """
 
 

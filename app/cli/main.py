@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from app.cli import admin, demo, diagnose, run
+from app.cli import admin, demo, diagnose, models, run
 from app.errors import AppError
+from engine.errors import EngineError
 
 ERROR_EXIT = 2
 
@@ -18,8 +19,8 @@ class AdloomGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except AppError as error:
-            click.secho(f"adloom: {error.message}", fg="red", err=True)
+        except (AppError, EngineError) as error:
+            click.secho(f"adloom: {error}", fg="red", err=True)
             ctx.exit(ERROR_EXIT)
 
 
@@ -36,6 +37,7 @@ for command in (
     demo.demo,
     diagnose.doctor,
     diagnose.version,
+    models.models,
     admin.migrate,
     admin.create_workspace,
 ):

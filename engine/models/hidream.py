@@ -14,6 +14,9 @@ from engine.costs import JointCostModel
 from engine.models.spec import Guidance, ModelSpec, Size, TaskInputs
 from engine.types import GenerationTask
 
+# The fourth text encoder, which the pipeline's documentation in diffusers loads from here.
+_LANGUAGE: Final = "meta-llama/Meta-Llama-3.1-8B-Instruct"
+
 _FULL: Final = ModelSpec(
     model_id="hidream-i1-full",
     label="HiDream-I1 Full",
@@ -47,6 +50,7 @@ _FULL: Final = ModelSpec(
     licence="MIT",
     licence_url="https://github.com/HiDream-ai/HiDream-I1/blob/main/LICENSE",
     hub_id="HiDream-ai/HiDream-I1-Full",
+    borrowed_parts=MappingProxyType(dict.fromkeys(("text_encoder_4", "tokenizer_4"), _LANGUAGE)),
 )
 
 # Distilled: no guidance, and a solver that draws noise in every step, for each picture its own.

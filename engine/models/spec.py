@@ -86,7 +86,8 @@ class ModelSpec:
     """What a diffusion model can do and needs.
 
     `weights` is the checkpoint's folder below `EngineConfig.model_dir`; `hub_id` and `licence_url`
-    say where it comes from and on which terms. `runner` is our class that drives the family;
+    say where it comes from and on which terms; `borrowed_parts` name the repositories of parts that
+    the published checkpoint leaves out. `runner` is our class that drives the family;
     `pipelines` names the diffusers class per task, both "module:Class". The first size is the
     default one. Frames are 4k+1 where `frame_stride` is 4.
 
@@ -116,6 +117,7 @@ class ModelSpec:
     cost: CostModel | JointCostModel
     licence: str
     hub_id: str | None = None
+    borrowed_parts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     licence_url: str | None = None
     is_commercial: bool = True
     size_rule: SizeRule | None = None

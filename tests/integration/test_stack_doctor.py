@@ -17,6 +17,7 @@ def test_doctor_fails_on_missing_weights_and_says_how_to_mend_it(
     adloom: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path))
+    (tmp_path / "tiny").mkdir()
     result = adloom.run("doctor")
     assert result.exit_code == 1
     assert "✗ Model weights" in result.output

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import BUNDLED_MODEL_DIR, EngineConfig, train_dir
+from engine.config import BUNDLED_MODEL_DIR, EngineConfig, HubConfig, train_dir
 from engine.errors import ConfigError
 
 
@@ -71,3 +71,11 @@ def test_the_train_folder_is_read_and_an_empty_one_counts_as_unset() -> None:
     assert train_dir({"ADLOOM_TRAIN_DIR": "/runs/tiny"}) == Path("/runs/tiny")
     assert train_dir({"ADLOOM_TRAIN_DIR": ""}) is None
     assert train_dir({}) is None
+
+
+def test_the_hub_is_the_public_one_unless_a_mirror_is_named() -> None:
+    assert HubConfig.from_environment({"HF_TOKEN": " "}).token is None
+    assert HubConfig.from_environment({}).endpoint == "https://huggingface.co"
+    named = HubConfig.from_environment({"HF_ENDPOINT": "http://mirror/", "HF_TOKEN": "hf_secret"})
+    assert (named.endpoint, named.token) == ("http://mirror", "hf_secret")
+    assert "hf_secret" not in repr(named)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import ConfigError
-from engine.registry import weights_fingerprint
+from engine.registry import default_settings, weights_fingerprint
 from engine.types import (
     ENGINE_VERSION,
     GenerationFailure,
@@ -242,12 +242,14 @@ def test_missing_weights_fail_each_request_with_the_way_out(
     tmp_path: Path, make_request: MakeRequest
 ) -> None:
     engine = Engine(EngineConfig(model_dir=tmp_path, device="cpu"))
-    outcomes = list(engine.generate([make_request(), make_request(seed=2)]))
+    settings = default_settings("wan2.1-t2v-1.3b")
+    requests = [make_request(settings=settings, seed=seed) for seed in (1, 2)]
+    outcomes = list(engine.generate(requests))
     assert [outcome.request_id for outcome in outcomes] == ["r0", "r1"]
     for outcome in outcomes:
         assert isinstance(outcome, GenerationFailure)
         assert outcome.code == "checkpoint_error"
-        assert "ADLOOM_MODEL_DIR" in outcome.message
+        assert "adloom models pull wan2.1-t2v-1.3b" in outcome.message
 
 
 def _damage(

@@ -126,10 +126,11 @@ def test_missing_weights_are_said(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path))
-    result = run("generate", "--prompt", PROMPT, "--out", "a.mp4")
+    options = ("--model", "wan2.1-t2v-1.3b", "--out", "a.mp4")
+    result = run("generate", "--prompt", PROMPT, *options)
     assert result.exit_code == 1
-    assert "the weights folder is missing" in result.stderr
-    assert "the weights folder is missing" in run("models").stdout
+    assert "adloom models pull wan2.1-t2v-1.3b" in result.stderr
+    assert "adloom models pull wan2.1-t2v-1.3b" in run("models").stdout
 
 
 def test_a_bad_variable_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

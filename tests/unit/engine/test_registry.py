@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from engine import registry
+from engine.config import BUNDLED_MODEL_DIR
 from engine.errors import CheckpointError, InvalidRequest, UnknownModel, UnsupportedTask
 from engine.registry import default_settings, get_model, validate, validate_request
 from engine.tiny import vocabulary
@@ -159,18 +160,29 @@ def test_padding_saved_with_a_tokenizer_does_not_count(model_dir: Path, tmp_path
 
 
 def test_missing_weights_say_where_they_belong(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="ADLOOM_MODEL_DIR") as caught:
-        registry.weights_fingerprint("adloom-tiny", model_dir=tmp_path)
-    assert caught.value.path == tmp_path / "tiny"
-    with pytest.raises(CheckpointError, match="weights folder is missing"):
-        registry.count_tokens("adloom-tiny", "a", model_dir=tmp_path)
+    way_out = "adloom models pull wan2.1-t2v-1.3b .* ADLOOM_MODEL_DIR"
+    with pytest.raises(CheckpointError, match=way_out) as caught:
+        registry.weights_fingerprint("wan2.1-t2v-1.3b", model_dir=tmp_path)
+    assert caught.value.path == tmp_path / "wan2.1-t2v-1.3b"
+    with pytest.raises(CheckpointError, match=way_out):
+        registry.count_tokens("wan2.1-t2v-1.3b", "a", model_dir=tmp_path)
+
+
+def test_the_built_in_model_is_there_wherever_others_are_kept(
+    tmp_path: Path, model_dir: Path
+) -> None:
+    bundled = registry.checkpoint_folder("adloom-tiny", model_dir=tmp_path)
+    assert bundled == registry.checkpoint_folder("adloom-tiny", model_dir=BUNDLED_MODEL_DIR)
+    assert registry.is_installed("adloom-tiny", model_dir=tmp_path)
+    own = registry.checkpoint_folder("adloom-tiny", model_dir=model_dir)
+    assert own == model_dir / "tiny"
 
 
 def test_the_environment_says_where_models_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ADLOOM_MODEL_DIR", str(tmp_path))
-    assert registry.checkpoint_folder("adloom-tiny") == tmp_path / "tiny"
+    assert registry.checkpoint_folder("qwen-image") == tmp_path / "qwen-image"
 
 
 @pytest.mark.parametrize("size", TINY.sizes, ids=str)
