@@ -1,4 +1,4 @@
-"""The control loop: expands batches, announces work, rescues lost jobs, rolls up counters."""
+"""The control loop: schedules, expansion, announcements, rescue of lost jobs, counters."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from app.services import (
 )
 from app.services.dispatch import GroupHint
 from app.storage import Storage
+from workers import scheduling
 from workers.loop import DATABASE_AWAY, Loop
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,9 @@ class ControlLoop(Loop):
     def turn(self) -> bool:
         """Do all duties; True when one of them has more to do. One that fails keeps no other."""
         duties: dict[str, Callable[[], bool]] = {
+            "schedules": partial(scheduling.run_schedules, self._database)
+        }
+        duties |= {
             f"expand {batch_id}": partial(self._expand, batch_id)
             for batch_id in self._list_expanding()
         }

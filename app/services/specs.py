@@ -79,6 +79,9 @@ class BatchSpec(_Frozen):
     takes: int = Field(default=1, ge=1, le=MAX_TAKES)
     sample_size: int | None = Field(default=None, ge=1)
     sample_seed: int = Field(default=0, ge=0)
+    # A part of the combinations: those from this one on, counted from 0, and at most so many.
+    first_combination: int = Field(default=0, ge=0)
+    combination_limit: int | None = Field(default=None, ge=1)
     force_render: bool = False
     # Columns of the upload that name the row, and its seed.
     row_id_column: str | None = None

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 
 from app.errors import InvalidInput
 from app.models import ParameterKind
@@ -150,8 +151,8 @@ def variant_count(spec: BatchSpec) -> int:
 
 def row_of(spec: BatchSpec, ordinal: int) -> int:
     """The row of the upload, counted from 0, that the variant is made from."""
-    within_take = ordinal % _combination_count(spec)
-    return expansion.row_of(spec.mode, spec.typed_values, within_take)
+    combination = spec.first_combination + ordinal % _combination_count(spec)
+    return expansion.row_of(spec.mode, spec.typed_values, combination)
 
 
 def iterate_drafts(
@@ -169,7 +170,8 @@ def iterate_drafts(
     first_take, first = divmod(start, count)
     for take in range(first_take, spec.takes):
         begin = first if take == first_take else 0
-        first_row = expansion.row_of(spec.mode, spec.typed_values, begin)
+        start = spec.first_combination + begin
+        first_row = expansion.row_of(spec.mode, spec.typed_values, start)
         combinations = expansion.expand(
             spec.mode,
             spec.typed_values,
@@ -177,21 +179,23 @@ def iterate_drafts(
             row_count=spec.row_count,
             sample_size=spec.sample_size,
             sample_seed=spec.sample_seed,
-            start=begin,
+            start=start,
             first_row=first_row,
         )
-        for combination in combinations:
-            ordinal = take * count + combination.ordinal
+        for combination in islice(combinations, count - begin):
+            ordinal = take * count + combination.ordinal - spec.first_combination
             yield factory.draft(combination, ordinal=ordinal, take=take)
 
 
 def _combination_count(spec: BatchSpec) -> int:
-    return expansion.count(
+    total = expansion.count(
         spec.mode,
         spec.typed_values,
         row_count=spec.row_count,
         sample_size=spec.sample_size,
     )
+    left = max(0, total - spec.first_combination)
+    return left if spec.combination_limit is None else min(left, spec.combination_limit)
 
 
 def variant_key(

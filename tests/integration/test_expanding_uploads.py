@@ -157,6 +157,20 @@ def test_an_expansion_that_was_begun_before_places_were_kept_skips_what_it_has(
     assert [row_id for row_id, *_ in made(database, batch_id)] == [f"r{n}" for n in range(ROWS)]
 
 
+def test_a_part_of_the_combinations_reads_its_own_rows_in_every_take(
+    database: Database, launch: Launch
+) -> None:
+    whole = [(f"r{n}", place, backdrop) for n, place in enumerate(PLACES) for backdrop in BACKDROPS]
+    part = {"mode": ExpansionMode.CARTESIAN, "first_combination": 7, "combination_limit": 10}
+    batch_id = launch(typed(), takes=2, **part)
+    expand(database, batch_id, chunk_size=4)
+    assert made(database, batch_id) == whole[7:17] * 2
+
+    last = launch(typed(), **{**part, "first_combination": len(whole) - 3})
+    expand(database, last, chunk_size=2)
+    assert made(database, last) == whole[-3:]
+
+
 def test_a_sample_has_its_rows_wherever_they_stand(database: Database, launch: Launch) -> None:
     batch_id = launch(typed(), mode=ExpansionMode.SAMPLED, sample_size=20, sample_seed=3)
     expand(database, batch_id, chunk_size=6)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from datetime import UTC, date, datetime, time, timedelta
-from functools import cache, partial
+from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -27,25 +27,11 @@ from app.services.fire_times import (
     resolve,
     zone_names,
 )
+from tests.clocks import CHANGES, Reached, walk_minutes
 
-# Days on which clocks change: by an hour, by half of one, at midnight, and by a whole day.
-CHANGES = {
-    "Europe/Berlin": (date(2026, 3, 29), date(2026, 10, 25)),
-    "America/New_York": (date(2026, 3, 8), date(2026, 11, 1)),
-    "America/Santiago": (date(2026, 9, 6), date(2026, 4, 5)),
-    "Australia/Lord_Howe": (date(2026, 10, 4), date(2026, 4, 5)),
-    "Africa/Cairo": (date(2026, 4, 24), date(2026, 10, 30)),
-    "Pacific/Auckland": (date(2026, 9, 27), date(2026, 4, 5)),
-    "Pacific/Apia": (date(2011, 12, 30), date(2011, 4, 2)),
-    "Asia/Kolkata": (date(2026, 3, 29), date(2026, 10, 25)),
-    "UTC": (date(2026, 3, 29), date(2026, 10, 25)),
-}
 # In each of the two properties.
 CASES = 600
-MINUTE = timedelta(minutes=1)
 SPAN = timedelta(days=2)
-# A time on the clock and the instant at which it is shown first.
-Reached = tuple[datetime, datetime]
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")
@@ -73,20 +59,6 @@ def cases(draw: st.DrawFn) -> tuple[ZoneInfo, list[Reached], datetime]:
     walked = walk_minutes(name, noon)
     begin, end = (bisect_right(walked, at, key=lambda pair: pair[1]) for at in (after, until))
     return ZoneInfo(name), walked[begin:end], after
-
-
-@cache
-def walk_minutes(name: str, noon: datetime) -> list[Reached]:
-    """Every minute of the clock that is reached for the first time, and the instant of that."""
-    zone, at = ZoneInfo(name), noon - timedelta(days=4)
-    shown, reached = at.astimezone(zone).replace(tzinfo=None), []
-    while at < noon + timedelta(days=4):
-        at += MINUTE
-        now = at.astimezone(zone).replace(tzinfo=None)
-        while shown < now:
-            shown += MINUTE
-            reached.append((shown, at))
-    return reached
 
 
 @settings(max_examples=CASES, deadline=None)
