@@ -26,6 +26,7 @@ from app.web import (
     formatting,
     login,
     media,
+    places,
     previews,
     promotions,
     request_log,
@@ -67,7 +68,7 @@ def create_app(config: Config | None = None) -> Flask:
     errors.register(app)
     csrf = CSRFProtect(app)
     for module in (
-        *(health, login, campaigns, previews, uploads, batches, row_use, variants, media),
+        *(health, login, campaigns, previews, places, uploads, batches, row_use, variants, media),
         exports,
         share_links,
         reviewing,

@@ -48,6 +48,7 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "login.setup": (PUBLIC, VIEW),
     "login.show": (PUBLIC, VIEW),
     "media.show": (OBJECT, VIEW),
+    "places.suggest": (COLLECTION, VIEW),
     "previews.preview": (CREATE, VIEW),
     "previews.render_options": (CREATE, VIEW),
     "promotions.create": (OBJECT, EDIT),

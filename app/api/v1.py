@@ -7,14 +7,33 @@ from typing import Final
 from flask import Blueprint
 from flask_wtf import CSRFProtect
 
-from app.api import account, batches, campaigns, files, generations, uploads, variants, webhooks
+from app.api import (
+    account,
+    batches,
+    campaigns,
+    files,
+    generations,
+    places,
+    uploads,
+    variants,
+    webhooks,
+)
 from app.api.docs import Docs
 from app.api.frame import add_headers, make_view
 from app.api.routes import Declared
 from app.problems import PREFIX
 
 NAME: Final = "v1"
-RESOURCES: Final = (generations, campaigns, uploads, batches, variants, webhooks, account)
+RESOURCES: Final = (
+    generations,
+    campaigns,
+    places,
+    uploads,
+    batches,
+    variants,
+    webhooks,
+    account,
+)
 DECLARED: Final[tuple[Declared, ...]] = tuple(
     item for resource in RESOURCES for item in resource.routes.declared
 )

@@ -71,6 +71,8 @@ class Parameter(Identified, Timestamped, WorkspaceScoped, Base):
     name: Mapped[str] = mapped_column(String(64))
     kind: Mapped[ParameterKind] = mapped_column(state_type(ParameterKind, "kind"))
     values: Mapped[list[str]]
+    # Of a geography: the places that its values name beyond doubt, by value (services.places).
+    places: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
     position: Mapped[int]
 
 

@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
-from app.models import SETTING_KINDS, Campaign, Parameter, PromptTemplate
+from app.models import SETTING_KINDS, Campaign, Parameter, ParameterKind, PromptTemplate
 from app.services.parameters import ParameterInput, clean_values, guess_kind
+from app.services.places import resolve_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
 from app.services.scoping import get_in_workspace
 from engine import registry
@@ -179,6 +180,7 @@ def set_parameters(
         row = known.pop(given.name, None) or _new_parameter(details.campaign, given.name)
         row.kind = given.kind
         row.values = clean_values(given.name, given.values)
+        row.places = resolve_values(row.values) if given.kind is ParameterKind.GEOGRAPHY else {}
         row.position = position
         session.add(row)
         rows.append(row)

@@ -15,6 +15,7 @@ from app.services.campaigns import CampaignDetails
 from app.services.parameters import ParameterInput, guess_kind
 from app.services.specs import MAX_TAKES
 from app.web.known_words import preset_values
+from app.web.places import NO_PLACES, PlaceReport, report_places
 from app.web.presets import TASKS
 from engine.errors import InvalidRequest
 from engine.registry import MAX_SEED, ModelSpec, default_settings, get_model, list_models
@@ -31,6 +32,7 @@ class ParameterFields:
     kind: str
     values: tuple[str, ...] = ()
     presets: tuple[str, ...] = ()
+    places: PlaceReport = NO_PLACES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,11 @@ class CampaignForm:
 
     def with_presets(self) -> CampaignForm:
         parameters = tuple(
-            replace(item, presets=preset_values(self.model.model_id, item.name, item.kind))
+            replace(
+                item,
+                presets=preset_values(self.model.model_id, item.name, item.kind),
+                places=report_places(item.values if item.kind == ParameterKind.GEOGRAPHY else ()),
+            )
             for item in self.parameters
         )
         return replace(self, parameters=parameters)

@@ -61,7 +61,8 @@ def test_a_campaign_keeps_its_prompt_in_versions(api: Api, campaign_id: str) -> 
     assert [item["version"] for item in rest["data"]] == [1]
     values = {"parameters": [{"name": "backdrop", "kind": "choice", "values": ["a roof"]}]}
     changed = api.send("PUT", f"{path}/parameters", json=values).json
-    assert changed["parameters"] == [{"name": "backdrop", "kind": "choice", "values": ["a roof"]}]
+    expected = {"name": "backdrop", "kind": "choice", "values": ["a roof"], "places": {}}
+    assert changed["parameters"] == [expected]
     assert api.send("DELETE", path).status_code == 204
     assert api.get("/campaigns").json["data"] == []
 

@@ -66,14 +66,30 @@ class ParametersInput(Input):
     parameters: list[ParameterInput] = Field(max_length=100)
 
 
+class NamedPlace(Output):
+    """A place that a value names: its id at GeoNames, and its IANA time zone.
+
+    `timezone` is empty for a country or a state with several.
+    """
+
+    geonameid: int
+    name: str
+    country_code: str
+    timezone: str
+
+
 class Parameter(Output):
+    """`places` are those that values of a geography name beyond doubt, by value."""
+
     name: str
     kind: ParameterKind
     values: list[str]
+    places: dict[str, NamedPlace]
 
     @classmethod
     def of(cls, row: ParameterRow) -> Self:
-        return cls(name=row.name, kind=row.kind, values=row.values)
+        places = {value: NamedPlace(**place) for value, place in row.places.items()}
+        return cls(name=row.name, kind=row.kind, values=row.values, places=places)
 
 
 class PromptTemplateCreate(Input):

@@ -1,0 +1,75 @@
+"""Places in a real browser: suggestions by key and click, questions answered, phones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.conftest import DESKTOP, PHONE, TIMEOUT_MS, Site
+from tests.acceptance.pages import check_accessibility, sign_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
+PROMPT = "a sneaker in {{ geography }}"
+FIELD = "#values-1"
+
+
+@pytest.fixture
+def form(chromium: Browser, web_site: Site, email: str) -> Iterator[Page]:
+    """The form of a new campaign with one geography."""
+    context = chromium.new_context(base_url=web_site.url, viewport=DESKTOP)
+    context.set_default_timeout(TIMEOUT_MS)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    sign_in(page, email)
+    page.goto("/campaigns/new")
+    page.get_by_label("Prompt template").fill(PROMPT)
+    expect(page.locator(FIELD)).to_be_visible()
+    yield page
+    context.close()
+    assert errors == []
+
+
+def test_a_place_is_chosen_by_keys_and_another_by_a_click(
+    form: Page, take_screenshot: Callable[[Page, str], None]
+) -> None:
+    field, options = form.locator(FIELD), form.locator("[data-suggestion]:visible")
+    field.click()
+    form.keyboard.type("Paris\nSan Fr")
+    expect(options.first).to_have_attribute("data-suggestion", "San Francisco")
+    form.keyboard.press("ArrowDown")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    expect(field).to_have_attribute("aria-activedescendant", "values-1-place-1")
+    check_accessibility(form)
+    take_screenshot(form, "places-suggestions")
+    form.keyboard.press("Enter")
+    expect(field).to_have_value("Paris\nSan Francisco")
+    expect(options).to_have_count(0)
+    form.keyboard.type("\nTok")
+    expect(options.first).to_be_visible()
+    form.keyboard.press("Escape")
+    expect(options).to_have_count(0)
+    form.keyboard.type("y")
+    options.first.click()
+    expect(field).to_have_value("Paris\nSan Francisco\nTokyo")
+    expect(form.locator("#values-1-places")).to_contain_text("3 places known, with time zones")
+
+
+def test_a_question_is_answered_by_one_click(
+    form: Page, take_screenshot: Callable[[Page, str], None]
+) -> None:
+    form.locator(FIELD).fill("London\nFremont\nBay Area")
+    places = form.locator("#values-1-places")
+    expect(places).to_contain_text("Fremont: which one?")
+    expect(places).to_contain_text("Bay Area: no place that Adloom knows")
+    form.get_by_text("1 place known").click()
+    check_accessibility(form)
+    for viewport in (DESKTOP, PHONE):
+        form.set_viewport_size(viewport)
+        take_screenshot(form, "places-question")
+    form.get_by_role("button", name="Fremont, California").click()
+    expect(form.locator(FIELD)).to_have_value("London\nFremont, California\nBay Area")
+    expect(places).to_contain_text("2 places known")
+    expect(places).not_to_contain_text("which one?")
