@@ -10,12 +10,13 @@ from engine.calibration import Calibration
 from engine.comparing import compare, exactly, summary
 from engine.errors import EngineError, InvalidRequest
 from engine.guarded import control_of
+from engine.leaves import Leaf, Manner
 from engine.plan import calibrate
 from engine.probing import Probe, make_probes
 from engine.profiles import COUPLINGS, PROMISES, STEP_CACHE_CANDIDATES, Distance
 from engine.skipping import edge_forwards
 from engine.stems import Stems
-from engine.tree_runner import Leaf, Manner, TreeRunner
+from engine.tree_runner import TreeRunner
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
@@ -25,6 +26,7 @@ from engine.types import (
     StepCachePolicy,
 )
 from engine.watching import Watch
+from engine.worth import least_worthwhile_fork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,18 +107,21 @@ class Calibrator:
     def _latest_fork(
         self, kind: str, probes: list[Probe], policy: StepCachePolicy | None
     ) -> Sharing:
-        """The stem with the latest fork that all probes of a kind keep.
+        """The stem with the latest fork that all probes of a kind keep, of those that pay.
 
         Strides double up to the first broken fork and halve from there: most forks are early. A
         stem must keep a later fork than the best one before it, which one render shows.
         """
-        num_steps = probes[0].requests[0].settings.num_inference_steps
+        settings = probes[0].requests[0].settings
         default = self._runner.config.stem_conditioning
         best = Sharing(forks={kind: 0}, stems={kind: default}, step_cache=policy)
+        least = least_worthwhile_fork(settings, policy)
+        if least is None:
+            return best
         for stem in (default, *(each for each in StemConditioning if each is not default)):
-            kept, broken, stride = best.forks[kind], num_steps, 1
-            while broken - kept > 1:
-                step = min(kept + stride, (kept + broken) // 2)
+            kept, broken, stride = best.forks[kind], settings.num_inference_steps, 1
+            while broken - max(kept, least - 1) > 1:
+                step = max(least, min(kept + stride, (kept + broken) // 2))
                 sharing = replace(best, forks={kind: step}, stems={kind: stem})
                 if self._kept(probes, sharing):
                     kept, best, stride = step, sharing, stride * 2
@@ -127,12 +132,16 @@ class Calibrator:
     def _fit(self, whole: list[Probe], sharing: Sharing) -> tuple[Sharing, Sequence[Distance]]:
         """The sharing, with forks a quarter earlier as long as all together break the promise.
 
-        The distances are those of what is kept; none where that shares nothing.
+        One that would not pay any more is dropped. The distances are those of what is kept; none
+        where that shares nothing.
         """
+        settings = whole[0].requests[0].settings
+        least = least_worthwhile_fork(settings, sharing.step_cache) or 0
         while any(sharing.forks.values()):
             if distances := self._kept(whole, sharing):
                 return sharing, distances
-            forks = {kind: fork * 3 // 4 for kind, fork in sharing.forks.items()}
+            earlier = {kind: fork * 3 // 4 for kind, fork in sharing.forks.items()}
+            forks = {kind: fork if fork >= least else 0 for kind, fork in earlier.items()}
             sharing = replace(sharing, forks=forks)
         return sharing, ()
 

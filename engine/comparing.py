@@ -11,9 +11,9 @@ import numpy as np
 
 from engine.distances import drift, projection, psnr_db, ssim
 from engine.guarded import GuardCheck
+from engine.leaves import Leaf
 from engine.profiles import Distance
-from engine.tree_runner import Leaf
-from engine.types import GenerationRequest, QualityProfile
+from engine.types import GenerationRequest, GenerationResult, QualityProfile, StageSeconds
 
 
 def exactly(request: GenerationRequest) -> GenerationRequest:
@@ -89,3 +89,27 @@ def record(check: GuardCheck, distance: Distance) -> dict[str, Any]:
 def _rounded(value: float | None) -> float | None:
     # JSON has no infinity: of equal frames the PSNR is None.
     return None if value is None or value == float("inf") else round(value, 4)
+
+
+def charged(
+    result: GenerationResult,
+    others: Sequence[GenerationResult],
+    *,
+    shown: GenerationResult,
+    spent_units: float,
+) -> GenerationResult:
+    """The render that is shown, with what it, the `others` and `spent_units` before took."""
+    renders = (result, *others)
+    guard_units = sum(other.work_units for other in others) + spent_units
+    return replace(
+        shown,
+        request_id=result.request_id,
+        seconds=StageSeconds(
+            text=sum(each.seconds.text for each in renders),
+            denoise=sum(each.seconds.denoise for each in renders),
+            decode=sum(each.seconds.decode for each in renders),
+        ),
+        forwards_computed=sum(each.forwards_computed for each in renders),
+        work_units=result.work_units + guard_units,
+        guard_units=guard_units,
+    )

@@ -23,13 +23,14 @@ from engine.errors import (
 )
 from engine.forks import with_fork_steps
 from engine.guard import GuardedRunner
+from engine.leaves import Outcome
 from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
 from engine.plan import plan
 from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
 from engine.snapshots import read_lock
 from engine.suspending import Redirection, StateFile, Suspension
 from engine.terms import known_terms
-from engine.tree_runner import Outcome, TreeRunner
+from engine.tree_runner import TreeRunner
 from engine.types import (
     ENGINE_VERSION,
     GenerationFailure,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.calibration import Calibration
-from engine.comparing import compare, exactly, record, unshared
+from engine.comparing import charged, compare, exactly, record, unshared
 from engine.edge_runner import LoadedModel
 from engine.guarded import (
     GuardCheck,
@@ -19,17 +19,16 @@ from engine.guarded import (
     sibling_checks,
     values_of,
 )
+from engine.leaves import Leaf, Manner, Outcome
 from engine.narrowing import FamilyRecord
 from engine.plan import affinity_key
 from engine.profiles import COUPLINGS, PROMISES
 from engine.stems import Stems
 from engine.terms import known_step_cache
-from engine.tree_runner import Leaf, Manner, Outcome, TreeRun, TreeRunner
+from engine.tree_runner import TreeRun, TreeRunner
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
-    GenerationResult,
-    StageSeconds,
     StepCachePolicy,
 )
 from engine.watching import Watch
@@ -274,32 +273,14 @@ class _GuardedGroup:
                 shown = exact.result
             elif own is not None and self._has_failed(leaf):
                 shown = own.result
-            result = self._charged(leaf.result, others, shown=shown)
+            result = charged(leaf.result, others, shown=shown, spent_units=self.spent_units)
+            self.spent_units = 0.0
         is_narrowed = self.family.narrowing is not None
         skips_steps = self._step_cache is not None
         if others or is_narrowed or is_approximate(self.requests, skips_steps=skips_steps):
             guard = self._facts(leaf)
             result = replace(result, provenance=result.provenance | {"guard": guard})
         yield from replace(leaf, result=result).outcomes(self.watch)
-
-    def _charged(
-        self,
-        result: GenerationResult,
-        others: Sequence[GenerationResult],
-        *,
-        shown: GenerationResult,
-    ) -> GenerationResult:
-        """The result that is shown, with what it took and what the guard took besides."""
-        guard_units = sum(other.work_units for other in others) + self.spent_units
-        self.spent_units = 0.0
-        return replace(
-            shown,
-            request_id=result.request_id,
-            seconds=_sum([result.seconds, *(other.seconds for other in others)]),
-            forwards_computed=sum(each.forwards_computed for each in (result, *others)),
-            work_units=result.work_units + guard_units,
-            guard_units=guard_units,
-        )
 
     def _has_failed(self, leaf: Leaf) -> bool:
         return not self.failed.isdisjoint(request.request_id for request in leaf.requests)
@@ -316,11 +297,3 @@ class _GuardedGroup:
         prompt = leaf.requests[0].prompt
         seen = {"sampled": prompt in self.exact, "screened": prompt in self.own}
         return seen | self.records.get(prompt, {}) | facts
-
-
-def _sum(seconds: Sequence[StageSeconds]) -> StageSeconds:
-    return StageSeconds(
-        text=sum(each.text for each in seconds),
-        denoise=sum(each.denoise for each in seconds),
-        decode=sum(each.decode for each in seconds),
-    )

@@ -22,6 +22,7 @@ from engine.terms import FamilyTerms, known_terms
 from engine.tree import DenoisingTree, Edge, cut
 from engine.types import GenerationRequest, RenderSettings, StageSeconds
 from engine.units import clip_units, decode_units, forward_units
+from engine.worth import own_way_units
 
 _KEY_LENGTH = 32
 
@@ -224,7 +225,7 @@ def _group(
     screens = screen_checks(requests, seen=seen)
     seen.update(values_of(screens, requests))
     screened = {name for check in screens for name in check.request_ids}
-    own_way = _own_way_units(settings, terms)
+    own_way = own_way_units(settings, terms.step_cache)
     members = tuple(
         PlannedRequest(
             request_id=request.request_id,
@@ -241,12 +242,6 @@ def _group(
     # The members are part of the key, so what is left of a group and planned anew gets a new key.
     group_key = _digest((key, [member.request_id for member in members]))
     return PlanGroup(group_key=group_key, affinity_key=key, members=members)
-
-
-def _own_way_units(settings: RenderSettings, terms: FamilyTerms) -> float:
-    """Work units of a render that shares nothing and skips what it may."""
-    forwards = edge_forwards(settings, terms.step_cache, 0, settings.last_step)
-    return forwards * forward_units(settings) + decode_units(settings)
 
 
 def _shares(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
-import torch
-
-from engine.branches import Branch, full_forwards, grow
+from engine.branches import Branch, grow
 from engine.caching.shared import SharedCache
 from engine.config import EngineConfig
 from engine.coupling import FamilyControl
@@ -16,11 +14,11 @@ from engine.drafting import as_draft, continue_draft
 from engine.edge_runner import EdgeRunner, LoadedModel
 from engine.errors import GenerationSuspended, OutOfMemory
 from engine.guarded import control_of
+from engine.leaves import Leaf, Manner
 from engine.pipelines.base import memory_errors
 from engine.plan import affinity_key
-from engine.profiles import Coupling
 from engine.registry import get_model
-from engine.stems import Stems, conditioning_texts
+from engine.stems import conditioning_texts
 from engine.suspending import OpenEdge
 from engine.tree import build_tree
 from engine.types import (
@@ -29,49 +27,9 @@ from engine.types import (
     GenerationResult,
     QualityProfile,
     RenderSettings,
-    StageSeconds,
-    StepCachePolicy,
 )
 from engine.units import decode_units, forward_units
 from engine.watching import Watch
-
-Outcome = GenerationResult | GenerationFailure
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How a tree is run where that is not `exact`: what conditions shared edges, what is skipped.
-
-    `coupling` says how closely variants follow the family's control. Where the tree forks stands
-    in its requests.
-    """
-
-    stems: Stems
-    step_cache: StepCachePolicy | None = None
-    coupling: Coupling | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Leaf:
-    """A finished render, and the requests that ask for its pixels and are still wanted.
-
-    `result` is that of the first of them; `latents` are the picture's,
-    (1, C, ...), a place behind the channels for each token.
-    """
-
-    requests: Sequence[GenerationRequest]
-    result: GenerationResult
-    latents: torch.Tensor
-
-    def outcomes(self, watch: Watch) -> Iterator[GenerationResult]:
-        """The results of its requests that have not ended, which end with them."""
-        for place, request in enumerate(watch.unended(self.requests)):
-            watch.end(request)
-            if place:
-                yield _reuse(self.result, request)
-            else:
-                fps = request.settings.fps
-                yield replace(self.result, request_id=request.request_id, fps=fps)
 
 
 class TreeRunner:
@@ -293,19 +251,3 @@ def _control(requests: Sequence[GenerationRequest], manner: Manner) -> FamilyCon
     if manner.coupling is None:
         return None
     return FamilyControl(manner.coupling, request_id=control_of(requests).request_id)
-
-
-def _reuse(result: GenerationResult, request: GenerationRequest) -> GenerationResult:
-    """The same frames for another request that asks for the same pixels."""
-    settings = request.settings
-    spared = {"computed": 0.0, "saved": {"duplicate": full_forwards(settings)}}
-    return replace(
-        result,
-        request_id=request.request_id,
-        fps=settings.fps,
-        seconds=StageSeconds(),
-        forwards_computed=0.0,
-        work_units=0.0,
-        guard_units=0.0,
-        provenance=result.provenance | {"reused_from": result.request_id, "forwards": spared},
-    )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bench.campaign.families import Family
 from bench.campaign.plain import Clips, PlainDiffusers, Side
 from engine.distances import drift, psnr_db, ssim
+from engine.guarded import control_of
 from engine.media import encode_video
 from engine.tiny.classifier import Judge, read_attributes
 from engine.types import QualityProfile
@@ -78,10 +79,12 @@ def measure_setting(side: Side, family: Family, *, exact: Clips, clock: str) -> 
 def measure_quality(
     side: Side, family: Family, *, exact: Clips, judge: Judge
 ) -> list[dict[str, Any]]:
-    """For each variant: closeness to its exact render, values read rightly, drift."""
-    clips = side.render(family.requests(side.profile)).clips
+    """For each variant: closeness to its exact render, values read rightly, drift from control."""
+    requests = family.requests(side.profile)
+    clips = side.render(requests).clips
     read = read_attributes(judge, np.stack(clips))
     read_exact = read_attributes(judge, np.stack(exact))
+    control = requests.index(control_of(requests))
     rows: list[dict[str, Any]] = []
     for at, wanted in enumerate(family.wanted()):
         row: dict[str, Any] = {
@@ -90,10 +93,11 @@ def measure_quality(
             "right": {name: read[at][name] == value for name, value in wanted.items()},
             "right_exact": {name: read_exact[at][name] == value for name, value in wanted.items()},
         }
-        if at:
-            row["drift"] = drift(
-                _patches(clips[at]) - _patches(clips[0]), _patches(exact[at]) - _patches(exact[0])
+        if at != control:
+            change, exact_change = (
+                _patches(each[at]) - _patches(each[control]) for each in (clips, exact)
             )
+            row["drift"] = drift(change, exact_change)
         rows.append(row)
     return rows
 

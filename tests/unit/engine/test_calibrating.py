@@ -21,6 +21,7 @@ from engine.profiles import Distance, Promise
 from engine.registry import weights_fingerprint
 from engine.types import GenerationRequest, QualityProfile, StemConditioning
 from engine.units import clip_units
+from engine.worth import least_worthwhile_fork
 from tests.unit.engine.families import variant
 
 STEPS = 4
@@ -114,7 +115,10 @@ def test_the_latest_fork_is_found_by_bisection(latest: int) -> None:
     calibrator = _Scripted(stems, 0)
     probe = Probe(requests=[variant("snow", steps=30)], names=frozenset({"backdrop"}))
     found = calibrator._latest_fork("backdrop", [probe], None)
-    assert found.forks == {"backdrop": latest}
+    least = least_worthwhile_fork(probe.requests[0].settings, None)
+    assert least == 5
+    assert found.forks == {"backdrop": latest if latest >= least else 0}
+    assert all(forks["backdrop"] >= least for forks in calibrator.tried)
     # Up by doubling and down by halving; other stems that are no better take one render each.
     assert len(calibrator.tried) <= 2 * latest.bit_length() + 1 + 2
 
@@ -138,7 +142,7 @@ def test_one_broken_family_is_enough_and_is_asked_first_the_next_time() -> None:
 
 
 def test_the_best_stem_wins() -> None:
-    latest = {("backdrop", stem): 4 for stem in StemConditioning}
+    latest = {("backdrop", stem): 7 for stem in StemConditioning}
     latest["backdrop", StemConditioning.MEAN_EMBEDDING] = 9
     probe = Probe(requests=[variant("snow", steps=30)], names=frozenset({"backdrop"}))
     found = _Scripted(latest, 0)._latest_fork("backdrop", [probe], None)
@@ -147,10 +151,13 @@ def test_the_best_stem_wins() -> None:
 
 
 def test_forks_that_break_the_promise_together_come_earlier() -> None:
-    sharing = Sharing(forks={"backdrop": 12, "geography": 6}, stems={})
-    joint = Probe(requests=[], names=frozenset())
-    fitted, _ = _Scripted({}, 7)._fit([joint], sharing)
-    assert fitted.forks == {"backdrop": 6, "geography": 3}
+    sharing = Sharing(forks={"backdrop": 16, "geography": 12, "audience": 6}, stems={})
+    joint = Probe(requests=[variant("snow", steps=30)], names=frozenset())
+    calibrator = _Scripted({}, 9)
+    fitted, _ = calibrator._fit([joint], sharing)
+    # A fork before the fifth step would not pay for its checks.
+    assert fitted.forks == {"backdrop": 9, "geography": 6, "audience": 0}
+    assert calibrator.tried[1] == {"backdrop": 12, "geography": 9, "audience": 0}
 
 
 def test_a_promise_that_asks_nothing_lets_everything_be_shared(

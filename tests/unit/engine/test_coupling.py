@@ -15,9 +15,10 @@ from engine.coupling import FamilyControl
 from engine.distances import drift
 from engine.engine import Engine
 from engine.guarded import control_of
+from engine.leaves import Leaf, Manner
 from engine.profiles import COUPLINGS, Coupling
 from engine.stems import Stems
-from engine.tree_runner import Leaf, Manner, TreeRunner
+from engine.tree_runner import TreeRunner
 from engine.types import GenerationRequest, QualityProfile, StemConditioning
 from engine.watching import Watch
 from tests.unit.engine.families import forked, variant

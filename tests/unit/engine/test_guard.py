@@ -17,10 +17,10 @@ from engine.config import EngineConfig
 from engine.distances import psnr_db
 from engine.engine import Engine
 from engine.guarded import guard_checks, screen_checks
+from engine.leaves import Leaf
 from engine.plan import calibrate, plan
 from engine.profiles import Distance, Promise
 from engine.registry import weights_fingerprint
-from engine.tree_runner import Leaf
 from engine.types import (
     GenerationFailure,
     GenerationRequest,
