@@ -18,7 +18,16 @@ from typing import Annotated, Final, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
-from pydantic import BaseModel, ConfigDict, Field, NaiveDatetime, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NaiveDatetime,
+    PlainSerializer,
+    WithJsonSchema,
+    field_validator,
+)
 
 from app.errors import InvalidInput
 
@@ -29,7 +38,25 @@ MIN_INTERVAL: Final = timedelta(minutes=5)
 CHECKED_FROM: Final = datetime(2023, 12, 31, 23, 59)
 CHECKED_SPAN: Final = timedelta(hours=25)
 SHOWN: Final = 5
+LAST_YEAR: Final = 2100
 NOON: Final = time(12)
+
+
+def _without_offset(value: time) -> time:
+    if value.tzinfo is not None:
+        raise ValueError("give a local time without an offset; the zone is a field of its own")
+    return value.replace(second=0, microsecond=0)
+
+
+# As people write it, "22:00"; seconds are dropped.
+LocalTime = Annotated[
+    time,
+    AfterValidator(_without_offset),
+    PlainSerializer(lambda value: value.strftime("%H:%M"), return_type=str),
+    WithJsonSchema(
+        {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$", "examples": ["22:00"]}
+    ),
+]
 
 
 class Weekday(StrEnum):
@@ -55,6 +82,8 @@ class OnceTiming(_Timing):
     @field_validator("at")
     @classmethod
     def _to_minute(cls, value: datetime) -> datetime:
+        if value.year > LAST_YEAR:
+            raise ValueError(f"choose a year up to {LAST_YEAR}")
         return value.replace(second=0, microsecond=0)
 
     def walk(self, after: datetime) -> Iterator[datetime]:
@@ -64,23 +93,16 @@ class OnceTiming(_Timing):
 
 
 class WeeklyTiming(_Timing):
-    """On some days of the week, at a local time; seconds are dropped."""
+    """On some days of the week, at a local time."""
 
     kind: Literal["weekly"] = "weekly"
     weekdays: tuple[Weekday, ...] = Field(min_length=1, max_length=7)
-    at: time
+    at: LocalTime
 
     @field_validator("weekdays")
     @classmethod
     def _in_order(cls, value: tuple[Weekday, ...]) -> tuple[Weekday, ...]:
         return tuple(day for day in Weekday if day in value)
-
-    @field_validator("at")
-    @classmethod
-    def _to_minute(cls, value: time) -> time:
-        if value.tzinfo is not None:
-            raise ValueError("give a local time without an offset; the zone is a field of its own")
-        return value.replace(second=0, microsecond=0)
 
     def walk(self, after: datetime) -> Iterator[datetime]:
         """Its local times later than `after`, in order."""

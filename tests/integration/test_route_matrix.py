@@ -25,8 +25,13 @@ from app.db import Database
 from app.models import (
     ApiKey,
     Artifact,
+    DeadlinePolicy,
+    MissedPolicy,
+    OverlapPolicy,
     Quote,
     RenderJob,
+    Schedule,
+    ScheduleMode,
     Upload,
     WebhookDelivery,
     WebhookDeliveryState,
@@ -62,11 +67,14 @@ BODIES: dict[str, Any] = {
     "update_webhook_endpoint": {"description": "d"},
     "rotate_webhook_secret": {},
     "replay_webhook_endpoint": {},
+    "update_schedule": {"name": "n"},
+    "pause_schedule": {},
 }
 # Pages that read their form before they ask whether one may send it: 400 does no more than 403.
 FORM_FIRST = frozenset({"campaigns.update", "reviewing.create", "variants.rerender"})
 # Bodies that name an object themselves.
-REFERRING = ("create_batch", "create_quote", "create_reviews")
+REFERRING = ("create_batch", "create_quote", "create_reviews", "create_schedule")
+TIMING = {"timing": {"kind": "cron", "expression": "0 22 * * *"}, "time_zone": "UTC"}
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,8 @@ class Rows:
     def body(self, operation: str) -> Any:
         if operation == "create_reviews":
             return {"variant_ids": [str(self.ids["variant_id"])], "state": "approved"}
+        if operation == "create_schedule":
+            return {"batch_id": str(self.ids["batch_id"]), **TIMING}
         if operation in REFERRING:
             return {"campaign_id": str(self.ids["campaign_id"])}
         return BODIES.get(operation)
@@ -177,6 +187,14 @@ def fill(session: Session, workspace: Workspace) -> Rows:
     )  # fmt: skip
     session.add(delivery)
     session.flush()
+    schedule = Schedule(
+        **scope, campaign_id=campaign.id, batch_id=batch.id, name=f"of {workspace.name}",
+        timing=TIMING["timing"], time_zone="UTC", mode=ScheduleMode.REPEAT, has_fresh_seeds=True,
+        deadline_policy=DeadlinePolicy.RUN_ON, missed_policy=MissedPolicy.SKIP,
+        overlap_policy=OverlapPolicy.SKIP,
+    )  # fmt: skip
+    session.add(schedule)
+    session.flush()
     quote = session.scalars(select(Quote).where(Quote.batch_id == batch.id)).one()
     ids = {
         "campaign_id": campaign.id,
@@ -189,6 +207,7 @@ def fill(session: Session, workspace: Workspace) -> Rows:
         "key_id": key.id,
         "endpoint_id": endpoint.id,
         "delivery_id": delivery.id,
+        "schedule_id": schedule.id,
     }
     return Rows(workspace, ids)
 
@@ -297,7 +316,7 @@ def test_a_list_holds_rows_of_the_own_workspace_alone(
             found |= {name for name, row_id in ours.ids.items() if str(row_id) in response.text}
     assert wrong == {}
     listed = {"campaign_id", "batch_id", "generation_id", "key_id", "endpoint_id", "delivery_id"}
-    assert listed <= found
+    assert listed | {"schedule_id"} <= found
 
 
 def test_a_role_or_a_scope_that_is_too_low_is_refused(
