@@ -17,7 +17,9 @@ from jinja2 import nodes
 from app.services.prompt_advice import MAX_NAME_LENGTH, advise, first_name
 from app.services.prompt_syntax import PromptFinding, make_finding, parse, tag_at
 
-FILTERS: Final = ("lower", "upper", "title", "capitalize", "trim", "default", "truncate")
+FILTERS: Final = (
+    *("lower", "upper", "title", "capitalize", "trim", "default", "truncate", "landmark"),
+)
 MAX_DEPTH: Final = 10
 MAX_TRUNCATE_LENGTH: Final = 500
 COMPARISONS: Final = frozenset({"eq", "ne", "in", "notin"})

@@ -13,6 +13,8 @@ from typing import Final
 from jinja2 import nodes
 
 from app.errors import InvalidInput
+from app.services.landmarks import find_no_landmark
+from app.services.prompt_filters import apply_filter
 from app.services.prompt_grammar import CheckedTemplate, check
 from app.services.prompt_syntax import PromptFinding, locate, make_finding
 
@@ -68,10 +70,15 @@ class ParsedPrompt:
     source: str
     placeholders: tuple[Placeholder, ...]
     body: tuple[nodes.Node, ...]
+    # Those whose landmark is printed, with nothing in its place where none is known.
+    landmark_names: frozenset[str] = frozenset()
 
-    def render(self, values: Mapping[str, str]) -> RenderedPrompt:
-        """Put the values in; PromptError names each placeholder without a value, or too long."""
-        writer = _Writer(self.source, values)
+    def render(self, values: Mapping[str, str], *, is_sketch: bool = False) -> RenderedPrompt:
+        """Put the values in; PromptError names each placeholder without a value, or too long.
+
+        A sketch may have values that are no places: their landmark is “landmark of …”.
+        """
+        writer = _Writer(self.source, values, is_sketch=is_sketch)
         writer.write(self.body)
         text = "".join(writer.parts)
         if not writer.findings and len(text) > MAX_PROMPT_LENGTH:
@@ -105,7 +112,17 @@ def parse_prompt(text: str) -> ParsedPrompt:
     findings = [*_control_characters(source), *checked.findings, *_confusable(placeholders)]
     if findings:
         raise PromptError(findings)
-    return ParsedPrompt(source=source, placeholders=placeholders, body=checked.body)
+    landmarks = (
+        item.name
+        for item in checked.occurrences
+        if "landmark" in item.filters and "default" not in item.filters
+    )
+    return ParsedPrompt(
+        source=source,
+        placeholders=placeholders,
+        body=checked.body,
+        landmark_names=frozenset(landmarks),
+    )
 
 
 def optional_names(*texts: str) -> set[str]:
@@ -168,12 +185,13 @@ def _confusable(placeholders: Sequence[Placeholder]) -> list[PromptFinding]:
 class _Writer:
     """One walk over the checked tree that writes the text and notes where each value stands."""
 
-    def __init__(self, source: str, values: Mapping[str, str]) -> None:
+    def __init__(self, source: str, values: Mapping[str, str], *, is_sketch: bool) -> None:
         self.parts: list[str] = []
         self.spans: list[Span] = []
         self.findings: list[PromptFinding] = []
         self._source = source
         self._values = values
+        self._is_sketch = is_sketch
         self._length = 0
 
     def write(self, body: Sequence[nodes.Node]) -> None:
@@ -194,7 +212,9 @@ class _Writer:
             node = node.node
         value = self._text(node)
         for step in reversed(chain):
-            value = _apply(step, value)
+            before, value = value, apply_filter(step, value)
+            if self._is_sketch and step.name == "landmark" and not value:
+                value = f"landmark of {before}"
         if isinstance(node, nodes.Name):
             self._check_value(node, value)
             self.spans.append((node.name, value, self._length, self._length + len(value)))
@@ -205,9 +225,10 @@ class _Writer:
         self._length += len(text)
 
     def _check_value(self, node: nodes.Name, value: str) -> None:
-        message = find_excess(self._values.get(node.name, ""))
+        given = self._values.get(node.name, "")
+        message = find_excess(given)
         if not value.strip():
-            message = "there is no value for this placeholder"
+            message = find_no_landmark(given) or "there is no value for this placeholder"
         if not message:
             return
         self.findings.append(make_finding(self._source, node.lineno, message, node.name))
@@ -250,37 +271,3 @@ class _Writer:
             return self._values.get(node.name, "")
         assert isinstance(node, nodes.Const)
         return str(node.value)
-
-
-def _apply(step: nodes.Filter, value: str) -> str:
-    """Jinja's filters of these names, except that `truncate` counts its ellipsis in."""
-    match step.name:
-        case "lower":
-            return value.lower()
-        case "upper":
-            return value.upper()
-        case "title":
-            return " ".join(word[:1].upper() + word[1:].lower() for word in value.split(" "))
-        case "capitalize":
-            return value.capitalize()
-        case "trim":
-            return value.strip()
-        case "default":
-            return value if value.strip() else str(_argument(step))
-        case _:
-            return _truncate(value, int(_argument(step)))
-
-
-def _argument(step: nodes.Filter) -> str | int:
-    constant = step.args[0]
-    assert isinstance(constant, nodes.Const)
-    value: str | int = constant.value
-    return value
-
-
-def _truncate(value: str, length: int) -> str:
-    """At most `length` characters, cut between words where there are several."""
-    if len(value) <= length:
-        return value
-    cut = value[: length - 1]
-    return (cut.rsplit(" ", 1)[0].rstrip() or cut) + "…"

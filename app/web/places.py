@@ -11,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.orm import Session
 
 from app.access import Actor
+from app.services.landmarks import landmarks_of
 from app.services.places import (
     Resolution,
     describe_place,
@@ -34,6 +35,7 @@ class KnownPlace:
     name: str
     timezone: str
     others: tuple[str, ...] = ()
+    landmarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,7 @@ class PlaceReport:
     known_count: int = 0
     question_count: int = 0
     unknown_count: int = 0
+    landmark_count: int = 0
 
 
 NO_PLACES: Final = PlaceReport()
@@ -85,6 +88,7 @@ def report_places(values: Iterable[str]) -> PlaceReport:
         known_count=len(known),
         question_count=len(questions),
         unknown_count=len(unknown),
+        landmark_count=sum(1 for item in known if item.place and landmarks_of(item.place)),
     )
 
 
@@ -95,6 +99,7 @@ def _known(resolution: Resolution) -> KnownPlace:
         name=resolution.place.full_name,
         timezone=resolution.place.timezone,
         others=_labels(resolution),
+        landmarks=tuple(item.phrase for item in landmarks_of(resolution.place)),
     )
 
 

@@ -16,6 +16,7 @@ from app.errors import InvalidInput
 from app.models import ExpansionMode
 from app.services import expansion
 from app.services.batch_checks import find_overrun
+from app.services.landmarks import find_no_landmark
 from app.services.parameters import clean_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
 from app.web.campaign_form import CampaignForm, read_form
@@ -103,7 +104,7 @@ def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, Ca
     except PromptError as error:
         return Preview(prompt_problem=error.message), form
     fitted = form.with_placeholders(item.name for item in parsed.placeholders)
-    if problems := _value_problems(fitted):
+    if problems := _value_problems(fitted, parsed):
         return Preview(value_problems=problems), fitted
     try:
         return _expand(fitted, parsed, max_variants), fitted
@@ -111,11 +112,13 @@ def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, Ca
         return Preview(problem=error.message), fitted
 
 
-def _value_problems(form: CampaignForm) -> dict[str, str]:
+def _value_problems(form: CampaignForm, parsed: ParsedPrompt) -> dict[str, str]:
     problems: dict[str, str] = {}
     for item in form.parameters:
         try:
             clean_values(item.name, item.values)
+            if item.name in parsed.landmark_names and (problem := find_no_landmark(*item.values)):
+                problems[item.name] = f"{problem[0].upper()}{problem[1:]}."
         except InvalidInput as error:
             problems[item.name] = error.message
     return problems

@@ -67,7 +67,8 @@ def from_values(
 ) -> list[PromptPart]:
     """Parts of the prompt rendered with `values`; a placeholder without one shows its name."""
     rendered = parsed.render(
-        {item.name: values.get(item.name) or item.name for item in parsed.placeholders}
+        {item.name: values.get(item.name) or item.name for item in parsed.placeholders},
+        is_sketch=True,
     )
     return cut(
         rendered.text,

@@ -55,6 +55,13 @@ def test_a_place_is_chosen_by_keys_and_another_by_a_click(
     options.first.click()
     expect(field).to_have_value("Paris\nSan Francisco\nTokyo")
     expect(form.locator("#values-1-places")).to_contain_text("3 places known, with time zones")
+    form.get_by_text("3 places known").click()
+    check_accessibility(form)
+    take_screenshot(form, "places-landmarks")
+    form.get_by_role("button", name="landmark of geography").click()
+    prompt = form.get_by_label("Prompt template")
+    expect(prompt).to_have_value(f"{PROMPT} {{{{ geography | landmark }}}}")
+    expect(form.locator(".samples")).to_contain_text("the Eiffel Tower")
 
 
 def test_a_question_is_answered_by_one_click(

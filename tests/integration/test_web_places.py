@@ -52,6 +52,22 @@ def test_the_form_asks_which_place_is_meant_while_one_types(editor: Browser) -> 
     assert "data-replace" not in other.text
 
 
+def test_landmarks_are_offered_and_missing_ones_told_at_the_values(editor: Browser) -> None:
+    form = FORM | {"values:geography": "Paris\nFremont, CA"}
+    offered = editor.post("/campaigns/preview", form).text
+    assert 'data-insert="geography | landmark"' in offered
+    assert 'data-word="the Eiffel Tower"' in offered
+    prompt = "a sneaker at {{ geography|landmark }} on {{ backdrop }}"
+    missing = editor.post("/campaigns/preview", form | {"prompt": prompt}).text
+    assert "No landmark is known of “Fremont, CA”; say what stands in its place" in missing
+    known = form | {"prompt": prompt, "values:geography": "Paris\nRome"}
+    assert "the Colosseum" in editor.post("/campaigns/preview", known).text
+    refused = editor.post("/campaigns/new", form | {"prompt": prompt, "then": "quote"})
+    assert refused.status_code == 400
+    path = create_batch(editor, **{"prompt": prompt, "values:geography": "Paris\nRome"})
+    assert "the Colosseum" in editor.get(path).text
+
+
 def test_many_questions_are_counted(editor: Browser) -> None:
     names = ["Springfield", "Portland", "Fremont", "Georgia", "Birmingham", "Athens", "Victoria"]
     answer = editor.post("/campaigns/preview", FORM | {"values:geography": "\n".join(names)})
@@ -78,6 +94,11 @@ def test_the_api_says_what_a_name_means_and_what_it_may_mean(api: Api) -> None:
         "city",
         "America/Los_Angeles",
     )
+    paris = api.get("/places?q=Paris").json["place"]
+    assert paris["landmarks"][0] == {
+        "phrase": "the Eiffel Tower",
+        "source": "https://en.wikipedia.org/wiki/Eiffel_Tower",
+    }
     assert api.get("/places?q=Nowhere+at+all").json == {"place": None, "data": []}
 
 

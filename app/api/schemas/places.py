@@ -9,6 +9,7 @@ from pydantic import Field
 from app.api.schemas.base import Input, Output, Text
 from app.services.gazetteer import Place as PlaceValue
 from app.services.gazetteer import PlaceKind
+from app.services.landmarks import landmarks_of
 from app.services.places import MAX_TEXT_LENGTH, label_place
 
 
@@ -18,6 +19,13 @@ class PlaceQuery(Input):
         max_length=MAX_TEXT_LENGTH,
         description="A name or its beginning; region or country may follow after a comma.",
     )
+
+
+class Landmark(Output):
+    """What a place is known by, in words for a prompt; `source` is an article about it."""
+
+    phrase: str
+    source: str
 
 
 class Place(Output):
@@ -34,6 +42,7 @@ class Place(Output):
     country: str
     country_code: str
     timezone: str
+    landmarks: list[Landmark]
 
     @classmethod
     def of(cls, place: PlaceValue) -> Self:
@@ -46,6 +55,9 @@ class Place(Output):
             country=place.country,
             country_code=place.country_code,
             timezone=place.timezone,
+            landmarks=[
+                Landmark(phrase=item.phrase, source=item.source) for item in landmarks_of(place)
+            ],
         )
 
 

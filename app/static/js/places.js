@@ -19,6 +19,7 @@ export function startPlaces() {
   document.addEventListener("mousedown", (event) => {
     if (event.target.closest("[data-suggestion]")) event.preventDefault();
   });
+  document.body.addEventListener("htmx:oobBeforeSwap", keepOpen);
   document.addEventListener("click", (event) => {
     const option = event.target.closest("[data-suggestion]");
     if (option) choose(fieldOf(option.parentElement), option);
@@ -98,6 +99,13 @@ function replaceLines(button) {
     .join("\n");
   field.dispatchEvent(new Event("input", { bubbles: true }));
   field.focus();
+}
+
+// What was opened to be read stays open when the server says it anew.
+function keepOpen(event) {
+  const { target, fragment } = event.detail;
+  if (!target.matches?.(".places") || !target.querySelector("details[open]")) return;
+  fragment.querySelector("details")?.setAttribute("open", "");
 }
 
 function currentLine(field) {
