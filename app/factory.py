@@ -26,6 +26,7 @@ from app.web import (
     formatting,
     login,
     media,
+    missing_files,
     places,
     previews,
     promotions,
@@ -70,6 +71,7 @@ def create_app(config: Config | None = None) -> Flask:
     for module in (
         *(health, login, campaigns, previews, places, uploads, batches, row_use, variants, media),
         exports,
+        missing_files,
         share_links,
         reviewing,
         promotions,

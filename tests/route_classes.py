@@ -48,6 +48,8 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "login.setup": (PUBLIC, VIEW),
     "login.show": (PUBLIC, VIEW),
     "media.show": (OBJECT, VIEW),
+    "missing_files.render": (OBJECT, EDIT),
+    "missing_files.show": (OBJECT, VIEW),
     "places.suggest": (COLLECTION, VIEW),
     "previews.preview": (CREATE, VIEW),
     "previews.render_options": (CREATE, VIEW),

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from app.errors import NotFound
 from app.services.exports import Export, ExportItem
+from app.services.missing_files import REASON
 from app.services.table_files import export_csv
 from app.storage import Storage
 
@@ -19,7 +20,7 @@ LOG = logging.getLogger("app.exports")
 
 BLOCK_BYTES: Final = 256 * 1024
 # Columns of the CSV around the parameters and the columns of the row.
-FIRST_COLUMNS: Final = ("file", "number", "row_id")
+FIRST_COLUMNS: Final = ("file", "missing_reason", "number", "row_id")
 LAST_COLUMNS: Final = (
     "review",
     "reason",
@@ -72,9 +73,10 @@ def stream_archive(export: Export, storage: Storage) -> Iterator[bytes]:
                 source = storage.open(item.storage_key)
             except NotFound:
                 LOG.error("export: %s of %s is gone", item.storage_key, export.batch_id)
-                lines.append({**item.manifest, "file": "", "is_missing": True})
+                gone = {"file": "", "is_missing": True, "missing_reason": REASON}
+                lines.append({**item.manifest, **gone})
                 continue
-            lines.append({**item.manifest, "is_missing": False})
+            lines.append({**item.manifest, "is_missing": False, "missing_reason": ""})
             with source, archive.open(_entry(item, moment), "w") as target:
                 while block := source.read(BLOCK_BYTES):
                     target.write(block)

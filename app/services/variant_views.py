@@ -147,6 +147,16 @@ def list_variant_ids(
     return list(session.scalars(found.order_by(Variant.ordinal)))
 
 
+def list_artifact_keys(
+    session: Session, actor: Actor, batch_id: UUID, wanted: VariantFilter, *, limit: int
+) -> list[str]:
+    """The storage keys of the finished variants that a filter means, in the order of the batch."""
+    require(actor, Action.VIEW)
+    found = _of_batch(select(Artifact.storage_key), actor, batch_id, wanted)
+    found = found.join(Artifact, Artifact.id == _Final.artifact_id)
+    return list(session.scalars(found.order_by(Variant.ordinal).limit(limit)))
+
+
 def _of_batch(
     query: Select[Any], actor: Actor, batch_id: UUID, wanted: VariantFilter
 ) -> Select[Any]:

@@ -35,7 +35,7 @@ CHOICES = (("approved", "Approved"), ("succeeded", "All finished"), ("pending", 
 def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
     """What is taken home and how its files are named, with the first names as they will be."""
     batch = batches.get_batch(session, actor, batch_id)
-    chosen = _chosen(session, actor, batch)
+    chosen = choose(session, actor, batch)
     pattern = request.values.get("pattern", DEFAULT_PATTERN)
     error, sample = None, None
     total = count_variants(session, actor, batch.id, chosen.wanted)
@@ -102,7 +102,7 @@ def contact_sheet(session: Session, actor: Actor, batch_id: UUID) -> ResponseRet
     return response
 
 
-def _chosen(session: Session, actor: Actor, batch: Batch) -> Selection:
+def choose(session: Session, actor: Actor, batch: Batch) -> Selection:
     """What was asked for; by itself the approved ones, or all where none is approved yet."""
     if "show" in request.values or "variant" in request.values:
         return read_selection(request.values, batch)

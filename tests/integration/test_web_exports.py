@@ -15,10 +15,11 @@ from PIL import Image
 
 from app.access import Role
 from app.db import Database
+from app.services import expanding
 from app.services.export_archive import BLOCK_BYTES
 from app.storage import Storage
 from tests.factories import make_workspace
-from tests.integration.gallery_tools import launch, render, video_of
+from tests.integration.gallery_tools import job_states, launch, render, video_of
 from tests.web import Browser, make_member
 
 pytestmark = pytest.mark.usefixtures("weights")
@@ -116,6 +117,40 @@ def test_a_file_that_is_gone_is_left_out_and_said_to_be(
     lines = json.loads(archive.read("manifest.json"))["variants"]
     assert [line["file"] for line in lines].count("") == 1
     assert sum(line["is_missing"] for line in lines) == 1
+    rows = list(csv.DictReader(io.StringIO(archive.read("manifest.csv").decode("utf-8-sig"))))
+    for told in (lines, rows):
+        reasons = {bool(line["file"]): line["missing_reason"] for line in told}
+        assert reasons[True] == ""
+        assert "no longer in the store" in reasons[False]
+
+
+def test_what_the_store_lost_is_said_before_the_download_and_rendered_again(
+    editor: Browser,
+    database: Database,
+    storage: Storage,
+    tmp_path: Path,
+    batch_id: UUID,
+    variant_ids: list[UUID],
+) -> None:
+    asked = f"/batches/{batch_id}/missing-files"
+    assert "no longer" not in editor.get(f"{asked}?show=succeeded").text
+    assert "nothing to render again" in editor.post(f"{asked}/render", follow_redirects=True).text
+    for gone in [key for key in storage.iter_keys("media/") if key.endswith(".mp4")][:2]:
+        storage.delete(gone)
+    assert "2 of 5 files are no longer in the store" in editor.get(f"{asked}?show=succeeded").text
+    again = editor.post(f"{asked}/render")
+    page = editor.get(again.location)
+    assert "only what is gone: 2 variants" in page.text
+    assert "What is still there (3)" in page.text
+    editor.post(f"{again.location}/launch")
+    made = UUID(again.location.rpartition("/")[2])
+    # The sixth had failed before, and is rendered too.
+    with database.system_scope() as session:
+        while expanding.expand_chunk(session, made):
+            pass
+    assert sorted(job_states(database, made)) == ["queued"] * 3 + ["succeeded"] * 3
+    render(database, storage, tmp_path, made)
+    assert "no longer" not in editor.get(f"/batches/{made}/missing-files?show=succeeded").text
 
 
 def test_a_contact_sheet_shows_the_chosen_pictures(

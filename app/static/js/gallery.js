@@ -25,6 +25,11 @@ export function startGallery() {
   });
   lightbox.addEventListener("close", () => returnFocus(lightbox));
   document.addEventListener("keydown", (event) => onKey(event, lightbox));
+  document.addEventListener("error", (event) => noteGone(event.target), true);
+  // Those that failed before this script ran.
+  document.querySelectorAll(".tile__media > img").forEach((picture) => {
+    if (picture.complete && !picture.naturalWidth) noteGone(picture);
+  });
   const help = document.querySelector("[data-keys-help]");
   if (help) {
     help.hidden = false;
@@ -39,6 +44,17 @@ function play(media) {
   preview.alt = "";
   preview.src = media.dataset.preview;
   media.append(preview);
+}
+
+// A poster that does not come: the tile says so, and the page asks how many files are gone.
+function noteGone(picture) {
+  const media = picture.matches?.(".tile__media > img:not(.tile__preview)") && picture.parentElement;
+  if (!media || media.querySelector(".tile__state")) return;
+  const words = document.createElement("span");
+  words.className = "tile__state tile__gone small";
+  words.textContent = "The picture is gone";
+  media.append(words);
+  window.htmx.trigger("#missing", "picture-gone");
 }
 
 function stopOutside(event) {
