@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
+from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from app.cli.options import Settings, shared_options
 from app.stack.doctor import Check, Health, examine
+from app.stack.folder import StateFolder
 from app.stack.program import command
 
 MARKS = {
@@ -26,7 +28,10 @@ MARKS = {
 @shared_options
 def doctor(settings: Settings) -> None:
     """Say what is up, where the data is, what is wrong and how to mend it."""
-    checks = list(examine(settings.folder(), settings.environ, settings.address))
+    folder = StateFolder.at(settings.state_dir)
+    if not folder.is_there and not settings.is_deployed:
+        _refuse(folder)
+    checks = list(examine(folder, settings.environ, settings.address))
     _print(checks, start=command("up", state_dir=settings.state_dir))
     wrong = [check for check in checks if check.health is Health.WRONG]
     if wrong:
@@ -37,6 +42,13 @@ def doctor(settings: Settings) -> None:
 def version() -> None:
     """Print the versions of Adloom and Python."""
     click.echo(f"adloom {metadata.version('adloom')} (Python {platform.python_version()})")
+
+
+def _refuse(folder: StateFolder) -> NoReturn:
+    start = command("up", state_dir=folder.root)
+    what = "nothing of Adloom in" if folder.root.exists() else "no state folder"
+    click.secho(f"There is {what} {folder.root}. Start Adloom once with `{start}`.", fg="red")
+    raise SystemExit(1)
 
 
 def _print(checks: list[Check], *, start: str) -> None:

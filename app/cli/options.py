@@ -47,12 +47,17 @@ class Settings:
     def folder(self) -> StateFolder:
         return StateFolder.create(self.state_dir)
 
+    @property
+    def is_deployed(self) -> bool:
+        """Whether nothing is needed from the state folder."""
+        return all(self.environ.get(name) for name in DEPLOYED_VARIABLES)
+
     def connected_environment(self, *, start: bool = False) -> dict[str, str]:
         """The environment of a process that joins a running stack or an outside deployment.
 
         Embedded servers that are down are started if `start`, else ServiceUnavailable.
         """
-        if all(self.environ.get(name) for name in DEPLOYED_VARIABLES):
+        if self.is_deployed:
             return dict(self.environ)
         folder = self.folder()
         servers = Servers(folder, self.environ, say=say)

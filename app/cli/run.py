@@ -55,7 +55,8 @@ def up(settings: Settings, open_path: str | None) -> None:
 @shared_options
 def down(settings: Settings) -> None:
     """Stop everything that runs from this state folder, orphans included."""
-    found = stop_everything(settings.folder(), say=say)
+    # Servers may have outlived their state folder, which is not made anew to stop them.
+    found = stop_everything(StateFolder.at(settings.state_dir), say=say)
     say("Everything has stopped." if found else "Nothing was running.")
 
 

@@ -13,12 +13,14 @@ import psycopg
 import redis
 
 from app.config import Config
-from app.errors import AppError
-from app.services import schema
+from app.db import Database
+from app.errors import AppError, StorageError
+from app.services import missing_files, schema
 from app.stack.daemon import Daemon
 from app.stack.environment import Address, compose
-from app.stack.folder import StateFolder
+from app.stack.folder import Damage, StateFolder
 from app.stack.losses import find_lost_database
+from app.stack.ports import find_obstacle
 from app.stack.postgres import PostgresServer
 from app.stack.program import command
 from app.stack.record import Record, running
@@ -29,6 +31,9 @@ from engine.errors import EngineError
 
 LOW_DISK_BYTES = 1_000_000_000
 PACKAGES = ("adloom", "torch", "diffusers", "celery", "sqlalchemy")
+NEWEST_COUNT = 20
+# In place of what the secrets hold, where they cannot be read.
+UNREAD = {"ADLOOM_SECRET_KEY": "unread" * 8, "REDIS_URL": "redis://127.0.0.1:0/0"}
 EXPECTED_CHILDREN = frozenset({"control", "render"})
 
 
@@ -52,28 +57,51 @@ class Check:
 def examine(folder: StateFolder, environ: Mapping[str, str], address: Address) -> Iterator[Check]:
     """Look at everything without starting or changing anything."""
     record = running(folder)
-    servers = Servers(folder, environ, say=lambda message: None)
     yield from _versions()
     yield _disk(folder)
+    secrets = folder.find_secrets() if folder.has_secrets else None
+    damaged = isinstance(secrets, Damage)
+    if isinstance(secrets, Damage):
+        yield Check("Secrets", Health.WRONG, secrets.reason, secrets.remedy)
+    given = {name: value for name, value in environ.items() if value}
+    # What only the secrets open is not looked at: the embedded Valkey.
+    known = {**UNREAD, **given} if secrets is None or damaged else given
+    servers = Servers(folder, known, say=lambda message: None)
     for server in servers.by_variable.values():
         yield _embedded(folder, server, is_expected=record is not None)
+    if "REDIS_URL" not in servers.by_variable and not environ.get("REDIS_URL"):
+        what = "not asked, for its password cannot be read" if damaged else "not running"
+        yield Check("Valkey", Health.OFF, f"embedded, {what}")
     yield from _processes(folder, record)
+    if record is None and not _orphans(folder):
+        yield _port(address)
     yield _weights()
     try:
         config = Config.from_environment(
-            compose(environ, folder=folder, servers=servers, address=address)
+            compose(known, folder=folder, servers=servers, address=address)
         )
     except AppError as error:
         yield Check("Configuration", Health.WRONG, error.message, f"Set {error.field}.")
         return
+    yield from _services(config, environ, servers)
+
+
+def _services(config: Config, environ: Mapping[str, str], servers: Servers) -> Iterator[Check]:
+    """What the configuration leads to: database, broker, files, and what webhooks may reach."""
     if "DATABASE_URL" not in servers.by_variable:
         yield _external_database(config)
-    if "REDIS_URL" not in servers.by_variable:
+    if environ.get("REDIS_URL"):
         yield _external_broker(config)
     embedded = servers.by_variable.get("DATABASE_URL")
+    has_records = False
     if embedded is None or embedded.is_up():
-        yield _schema(config)
-    yield _artifact_store(config)
+        schema_check = _schema(config)
+        has_records = schema_check.health is Health.OK
+        yield schema_check
+    store_check = _artifact_store(config)
+    yield store_check
+    if has_records and store_check.health is Health.OK:
+        yield _newest_files(config)
     if config.webhook_allowed_networks:
         yield _open_networks(config)
 
@@ -88,7 +116,9 @@ def _versions() -> Iterator[Check]:
 
 
 def _disk(folder: StateFolder) -> Check:
-    free = shutil.disk_usage(folder.root).free
+    # Where everything is outside, the folder is not there.
+    place = next(path for path in (folder.root, *folder.root.parents) if path.exists())
+    free = shutil.disk_usage(place).free
     detail = f"{folder.root} ({free / 1e9:.1f} GB free)"
     if free < LOW_DISK_BYTES:
         remedy = "Free some space, or move the state folder (ADLOOM_STATE_DIR)."
@@ -116,9 +146,7 @@ def _embedded(folder: StateFolder, server: Daemon, *, is_expected: bool) -> Chec
 def _processes(folder: StateFolder, record: Record | None) -> Iterator[Check]:
     up, down = (command(verb, state_dir=folder.root) for verb in ("up", "down"))
     if record is None:
-        left = Record.read(folder)
-        orphans = [] if left is None else [n for n, c in left.children.items() if c.find()]
-        if orphans:
+        if orphans := _orphans(folder):
             detail = f"killed; {', '.join(orphans)} still run"
             yield Check("Supervisor", Health.WRONG, detail, f"Run `{down}` or `{up}`.")
         else:
@@ -134,6 +162,18 @@ def _processes(folder: StateFolder, record: Record | None) -> Iterator[Check]:
         else:
             remedy = f"Read {folder.log(name)}; the supervisor starts it again."
             yield Check(f"  {name}", Health.WRONG, "not running", remedy)
+
+
+def _orphans(folder: StateFolder) -> list[str]:
+    """Names of the processes that a killed supervisor left behind."""
+    left = Record.read(folder)
+    return [] if left is None else [name for name, child in left.children.items() if child.find()]
+
+
+def _port(address: Address) -> Check:
+    if obstacle := find_obstacle(address):
+        return Check("Port", Health.WRONG, obstacle.reason, obstacle.remedy)
+    return Check("Port", Health.OK, f"{address.port} is free for the dashboard")
 
 
 def _weights() -> Check:
@@ -195,3 +235,28 @@ def _artifact_store(config: Config) -> Check:
         remedy = "Check STORAGE_URL, the free space and the permissions."
         return Check("Artifact store", Health.WRONG, error.message, remedy)
     return Check("Artifact store", Health.OK, config.storage_url)
+
+
+def _newest_files(config: Config) -> Check:
+    """Whether the files of the newest renders are where their records say."""
+    database, storage = Database(config), storage_from_url(config)
+    try:
+        with database.system_scope() as session:
+            newest = missing_files.look_at_newest(session, storage, count=NEWEST_COUNT)
+    except StorageError as error:
+        remedy = "Check STORAGE_URL and that the access key may read there."
+        return Check("Newest files", Health.WRONG, error.message, remedy)
+    finally:
+        database.dispose()
+    if not newest.keys:
+        detail = f"{newest.looked_at} looked at, all there" if newest.looked_at else "none yet"
+        return Check("Newest files", Health.OK, detail)
+    detail = (
+        f"{newest.variant_count} of the {newest.looked_at} newest renders lack files in "
+        f"{config.storage_url}, {min(newest.keys)} among them"
+    )
+    remedy = (
+        "Put the files back from a copy, or set STORAGE_URL to where they are. Failing that, the "
+        "export page of the batch says what is gone and prices rendering it again."
+    )
+    return Check("Newest files", Health.WRONG, detail, remedy)

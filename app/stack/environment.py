@@ -31,7 +31,8 @@ def compose(
     """
     defaults = {variable: server.url for variable, server in servers.by_variable.items()}
     defaults["STORAGE_URL"] = folder.artifacts.as_uri()
-    defaults["ADLOOM_SECRET_KEY"] = folder.secrets().secret_key
+    if not environ.get("ADLOOM_SECRET_KEY"):
+        defaults["ADLOOM_SECRET_KEY"] = folder.secrets().secret_key
     defaults["ADLOOM_BASE_URL"] = address.url
     fixed = {
         "ADLOOM_STATE_DIR": str(folder.root),

@@ -37,9 +37,14 @@ class StateFolder:
     root: Path
 
     @classmethod
+    def at(cls, path: Path) -> StateFolder:
+        """The folder as it is, whether or not it is there; nothing is written."""
+        return cls(path.expanduser().resolve())
+
+    @classmethod
     def create(cls, path: Path) -> StateFolder:
         """Make the folders that are missing; ConfigurationError when that is impossible."""
-        folder = cls(path.expanduser().resolve())
+        folder = cls.at(path)
         # As root, Postgres runs as another user, which must be able to pass through.
         mode = 0o711 if os.geteuid() == 0 else 0o700
         try:
@@ -55,6 +60,11 @@ class StateFolder:
             ) from None
         folder._create_run_folder(mode)
         return folder
+
+    @property
+    def is_there(self) -> bool:
+        """Whether Adloom has kept anything in it."""
+        return any(part.exists() for part in (self.postgres, self.artifacts, self._secrets_file))
 
     @property
     def postgres(self) -> Path:
@@ -83,17 +93,25 @@ class StateFolder:
 
     def secrets(self) -> Secrets:
         """Read the secrets, generating them the first time."""
-        path = self.root / "secrets.json"
+        path = self._secrets_file
         if not path.exists():
             fresh = Secrets(
                 secret_key=secrets.token_urlsafe(48), valkey_password=secrets.token_urlsafe(24)
             )
             write_private(path, json.dumps(fresh.__dict__, indent=1))
+        found = self.find_secrets()
+        if isinstance(found, Damage):
+            raise found.to_error()
+        return found
+
+    def find_secrets(self) -> Secrets | Damage:
+        """The secrets, or why they cannot be read; nothing is written."""
+        path = self._secrets_file
         try:
             return Secrets(**json.loads(path.read_text()))
         except (ValueError, TypeError, OSError) as error:
             loses = "Everybody has to sign in again"
-            raise damage(path, f"it cannot be read: {error}", loses=loses).to_error() from None
+            return damage(path, f"it cannot be read: {error}", loses=loses)
 
     @contextmanager
     def lock(
@@ -111,6 +129,15 @@ class StateFolder:
                 check()
                 time.sleep(LOCK_POLL_S)
             yield handle
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether they were generated, be they readable or not."""
+        return self._secrets_file.exists()
+
+    @property
+    def _secrets_file(self) -> Path:
+        return self.root / "secrets.json"
 
     def _create_run_folder(self, mode: int) -> None:
         self.run.mkdir(exist_ok=True, mode=mode)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from app.config import Config
+from app.db import Database
+from app.stack.doctor import Check, Health, examine
+from app.stack.environment import Address
 from app.stack.folder import StateFolder
 from app.stack.losses import find_lost_database
+from app.storage import Storage
 from tests.checkpoints import random_model_dir
 from tests.command_line import Command
+from tests.integration.gallery_tools import launch, render
+from tests.web import Browser
+
+
+@pytest.fixture(autouse=True)
+def known_folder(adloom: Command) -> StateFolder:
+    """What an Adloom that was started here has left."""
+    return StateFolder.create(adloom.state_dir)
 
 
 def test_doctor_fails_on_missing_weights_and_says_how_to_mend_it(
@@ -106,3 +120,94 @@ def test_doctor_warns_of_private_networks_that_webhooks_may_reach(
     assert "! Webhooks" in result.output
     assert "127.0.0.0/8" in result.output
     assert "Unset WEBHOOK_ALLOWED_NETWORKS" in result.output
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_folder_without_adloom_is_named_and_left_as_it_is(
+    adloom: Command, tmp_path: Path, is_there: bool
+) -> None:
+    place = tmp_path / "nope" / "state"
+    if is_there:
+        place.mkdir(parents=True)
+        (place / "notes.txt").write_text("mine")
+        place.chmod(0o755)
+    elsewhere = Command(place, adloom.port)
+    doctor, down = elsewhere.run("doctor"), elsewhere.run("down")
+    assert doctor.exit_code == 1
+    assert str(place) in doctor.output
+    assert "Start Adloom once with" in doctor.output
+    assert f"up --state-dir {place}" in doctor.output
+    assert (down.exit_code, down.output) == (0, "Nothing was running.\n")
+    assert not StateFolder.at(place).run.exists()
+    if is_there:
+        assert [path.name for path in place.iterdir()] == ["notes.txt"]
+        assert place.stat().st_mode & 0o777 == 0o755
+    else:
+        assert not place.parent.exists()
+
+
+def test_doctor_looks_without_making_secrets(adloom: Command, known_folder: StateFolder) -> None:
+    adloom.run("doctor")
+    assert not known_folder.has_secrets
+
+
+def test_doctor_says_in_the_words_of_up_who_holds_the_port(
+    adloom: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    monkeypatch.setenv("COLUMNS", "300")
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", adloom.port))
+        holder.listen()
+        doctor, up = adloom.run("doctor"), adloom.run("up")
+    words = up.output.strip().removeprefix("adloom: ")
+    reason, _, remedy = words.partition(". ")
+    assert f"Port {adloom.port} is already in use" in reason
+    assert doctor.exit_code == 1
+    for part in (reason, remedy):
+        assert part in " ".join(doctor.output.split())
+
+
+def test_damaged_secrets_hide_no_other_check(
+    adloom: Command, known_folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADLOOM_MODEL_DIR", str(random_model_dir()))
+    (known_folder.root / "secrets.json").write_text("{half")
+    doctor = adloom.run("doctor")
+    assert doctor.exit_code == 1
+    assert "✗ Secrets" in doctor.output
+    assert "Everybody has to sign in again" in " ".join(doctor.output.split())
+    for subject in ("Postgres", "Model weights", "Artifact store"):
+        assert subject in doctor.output
+
+
+@pytest.mark.usefixtures("weights")
+def test_doctor_misses_the_files_of_the_newest_renders(
+    config: Config,
+    editor: Browser,
+    database: Database,
+    storage: Storage,
+    tmp_path: Path,
+    known_folder: StateFolder,
+) -> None:
+    environ = {
+        "DATABASE_URL": config.database_url,
+        "REDIS_URL": config.redis_url,
+        "STORAGE_URL": config.storage_url,
+        "ADLOOM_SECRET_KEY": config.secret_key,
+    }
+
+    def look() -> Check:
+        checks = examine(known_folder, environ, Address(host="127.0.0.1", port=1))
+        return next(check for check in checks if check.subject == "Newest files")
+
+    assert look() == Check("Newest files", Health.OK, "none yet")
+    render(database, storage, tmp_path, launch(editor))
+    assert look().detail == "6 looked at, all there"
+    storage.delete(next(key for key in storage.iter_keys("media/") if key.endswith(".mp4")))
+    storage.delete(next(key for key in storage.iter_keys("media/") if key.endswith(".anim.webp")))
+    found = look()
+    assert found.health is Health.WRONG
+    assert "of the 6 newest renders lack files" in found.detail
+    assert "media/" in found.detail
+    assert "export page" in found.remedy
