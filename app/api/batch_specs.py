@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -28,9 +29,11 @@ def spec_of_request(session: Session, actor: Actor, body: BatchInput) -> BatchSp
         body.settings.model_dump(exclude_none=True), base=details.campaign.settings
     )
     settings = SpecSettings(**render.to_dict())
+    mode = body.mode or _default_mode(parameters, upload)
     return make_spec(
         parameters=parameters,
-        mode=body.mode or _default_mode(parameters, upload),
+        mode=mode,
+        rules=_rules(body, details.campaign.settings, mode),
         settings=with_drafts(settings) if body.drafts else settings,
         seed=body.seed,
         takes=body.takes,
@@ -41,6 +44,15 @@ def spec_of_request(session: Session, actor: Actor, body: BatchInput) -> BatchSp
         row_count=upload.row_count if upload else None,
         passthrough=body.passthrough,
     )
+
+
+def _rules(
+    body: BatchInput, settings: Mapping[str, Any], mode: ExpansionMode
+) -> list[dict[str, Any]]:
+    """The rules sent, or the campaign's; line by line there are none unless they are sent."""
+    if body.rules is not None:
+        return [rule.model_dump() for rule in body.rules]
+    return [] if mode is ExpansionMode.ZIP else settings.get("rules", [])
 
 
 def make_spec(**values: Any) -> BatchSpec:

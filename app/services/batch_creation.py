@@ -32,7 +32,7 @@ from app.services.expanding import open_source
 from app.services.planning import find_varying
 from app.services.quotes import QuoteValue
 from app.services.scoping import get_in_workspace
-from app.services.specs import BatchSpec, check_settings
+from app.services.specs import BatchSpec, check_rules, check_settings
 from app.storage import storage_from_url
 from engine.errors import CheckpointError, InvalidRequest
 
@@ -89,6 +89,7 @@ def estimate_batch(
     template = _latest_template(session, campaign)
     check_placeholders(template, spec)
     check_settings(spec)
+    check_rules(spec)
     if upload_id is not None:
         upload = get_in_workspace(session, actor, Upload, upload_id)
         check_upload(upload, campaign, spec)

@@ -24,7 +24,7 @@ from engine.types import RenderSettings
 MAX_NAME_LENGTH: Final = 200
 MAX_BRIEF_LENGTH: Final = 10_000
 # Kept beside the render settings: what a new batch of the campaign starts from.
-BATCH_DEFAULTS: Final = frozenset({"mode", "sample_size", "seed", "takes"})
+BATCH_DEFAULTS: Final = frozenset({"mode", "sample_size", "seed", "takes", "rules"})
 
 
 @dataclass(frozen=True, kw_only=True)

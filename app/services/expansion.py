@@ -14,6 +14,7 @@ from typing import Final
 
 from app.errors import InvalidInput
 from app.models import ExpansionMode
+from app.services.value_rules import AllowedCombinations, RuledValues
 
 Values = Mapping[str, Sequence[str]]
 
@@ -52,7 +53,8 @@ def count(
     """How many combinations `expand` gives; `row_count` is None where there is no upload.
 
     InvalidInput names a parameter without values, and lists of unequal length where they are
-    taken line by line.
+    taken line by line. What the rules of `RuledValues` leave out is not counted; they hold for
+    products and samples of them.
     """
     if empty := [name for name, given in values.items() if not given]:
         raise InvalidInput(
@@ -62,9 +64,10 @@ def count(
         )
     if mode is ExpansionMode.ZIP:
         return _zip_length(values, row_count)
-    product = math.prod(map(len, values.values())) * (1 if row_count is None else row_count)
-    if product > _MAX_PRODUCT:
+    rows = 1 if row_count is None else row_count
+    if math.prod(map(len, values.values())) * rows > _MAX_PRODUCT:
         raise InvalidInput("The values have more combinations than can be counted; use fewer.")
+    product = _product_size(values) * rows
     if mode is ExpansionMode.SAMPLED:
         if sample_size is None:
             raise InvalidInput("Say how many combinations to pick.", field="sample_size")
@@ -104,6 +107,8 @@ def expand(
             yield _combine(ordinal, axes.at(ordinal), None)
     else:
         per_row = 1 if axes.is_zip else axes.size
+        if not total:
+            return
         start_row, start_index = divmod(start, per_row)
         for number, source in enumerate(islice(rows, start_row - first_row, None), start_row):
             for index in range(start_index if number == start_row else 0, per_row):
@@ -117,7 +122,7 @@ def row_of(mode: ExpansionMode, values: Values, ordinal: int) -> int:
         return 0
     if mode is ExpansionMode.ZIP:
         return ordinal
-    return ordinal // math.prod(map(len, values.values()))
+    return ordinal // _product_size(values)
 
 
 def assign_columns(
@@ -149,7 +154,8 @@ class _Axes:
 
     def __init__(self, values: Values, *, is_zip: bool) -> None:
         self.is_zip = is_zip
-        self.size = math.prod(map(len, values.values()))
+        self._allowed = None if is_zip else _allowed(values)
+        self.size = self._allowed.size if self._allowed else math.prod(map(len, values.values()))
         self._lists = [(name, tuple(given)) for name, given in values.items()]
         # Of a product the last list changes fastest.
         self._strides = {name: 1 for name, _ in self._lists}
@@ -161,8 +167,23 @@ class _Axes:
     def at(self, index: int) -> dict[str, str]:
         if self.is_zip:
             return {name: given[index if len(given) > 1 else 0] for name, given in self._lists}
+        if self._allowed:
+            return self._allowed.at(index)
         strides = self._strides
         return {name: given[index // strides[name] % len(given)] for name, given in self._lists}
+
+
+def _product_size(values: Values) -> int:
+    """How many combinations there are, without those that are left out."""
+    allowed = _allowed(values)
+    return allowed.size if allowed else math.prod(map(len, values.values()))
+
+
+def _allowed(values: Values) -> AllowedCombinations | None:
+    """The combinations that rules leave; None without any rule."""
+    if isinstance(values, RuledValues) and values.forbidden:
+        return AllowedCombinations(values)
+    return None
 
 
 def _zip_length(values: Values, row_count: int | None) -> int:

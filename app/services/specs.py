@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from app.errors import InvalidInput
 from app.models import ExpansionMode, ParameterKind
+from app.services.value_rules import MAX_RULES, Forbidden, RuledValues
 from engine import registry
 from engine.errors import InvalidRequest
 from engine.types import GenerationTask, QualityProfile, RenderSettings
@@ -36,6 +38,46 @@ class SpecParameter(_Frozen):
     kind: ParameterKind
     values: tuple[str, ...] = ()
     column: str | None = None
+
+
+class SpecRule(_Frozen):
+    """Which values do not go together, by parameter.
+
+    A combination that has one of each of `when` must not have one of each of `never`, or must
+    have one of each of `only`.
+    """
+
+    when: dict[str, tuple[str, ...]] = Field(min_length=1)
+    never: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    only: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.never) == bool(self.only):
+            raise ValueError("a rule says either what never goes with it, or what alone does")
+        if named := self.when.keys() & self.others.keys():
+            raise ValueError(f"{min(named)} stands on both sides of a rule")
+        if not all((*self.when.values(), *self.others.values())):
+            raise ValueError("a rule names no value of a parameter")
+        return self
+
+    @property
+    def others(self) -> dict[str, tuple[str, ...]]:
+        return self.never or self.only
+
+    def __str__(self) -> str:
+        verb = "never" if self.never else "only"
+        return f"{_named(self.when)} {verb} with {_named(self.others)}"
+
+    def forbidden(self, values: Mapping[str, Sequence[str]]) -> list[Forbidden]:
+        """The combinations of these lists that the rule leaves out."""
+        when = {name: frozenset(given) for name, given in self.when.items()}
+        if self.never:
+            return [when | {name: frozenset(given) for name, given in self.never.items()}]
+        return [
+            when | {name: frozenset(values[name]) - frozenset(given)}
+            for name, given in self.only.items()
+        ]
 
 
 class SpecSettings(_Frozen):
@@ -96,6 +138,8 @@ class BatchSpec(_Frozen):
     origin: VariantOrigin | None = None
     # The batch of drafts that this one finishes.
     drafts_batch_id: str | None = None
+    # Line by line there are no combinations, and rules leave nothing out.
+    rules: tuple[SpecRule, ...] = Field(default=(), max_length=MAX_RULES)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -121,12 +165,54 @@ class BatchSpec(_Frozen):
     @property
     def typed_values(self) -> dict[str, tuple[str, ...]]:
         """Values by parameter; one without any is an optional placeholder that stays empty."""
-        return {item.name: item.values for item in self.parameters if item.values}
+        values = {item.name: item.values for item in self.parameters if item.values}
+        return with_rules(values, self.rules)
 
     @property
     def columns(self) -> dict[str, str]:
         """The upload's column for each parameter that is read from it."""
         return {item.name: item.column for item in self.parameters if item.column is not None}
+
+
+def check_rules(spec: BatchSpec) -> None:
+    """Raise InvalidInput for rules about what the batch does not combine from typed values."""
+    columns = spec.columns
+    for rule in spec.rules:
+        for name in (*rule.when, *rule.others):
+            if name in columns:
+                raise InvalidInput(
+                    f"The rule “{rule}” is about {name}, which comes from the table. Leave such"
+                    " rows out of the table and take the rule away.",
+                    field="rules",
+                )
+    check_ruled(spec.rules, spec.typed_values)
+    if spec.rules and spec.mode is ExpansionMode.ZIP:
+        raise InvalidInput(
+            "Rules leave combinations out, and line by line there are none; leave the lines out.",
+            field="rules",
+        )
+
+
+def check_ruled(rules: Sequence[SpecRule], values: Mapping[str, Sequence[str]]) -> None:
+    """Raise InvalidInput for a rule about a value that is not there."""
+    for rule in rules:
+        for name, named in (*rule.when.items(), *rule.others.items()):
+            if lost := [value for value in named if value not in values.get(name, ())]:
+                raise InvalidInput(
+                    f"The rule “{rule}” is about {lost[0]!r}, which is no value of {name}. Change"
+                    " the rule, or add the value.",
+                    field="rules",
+                )
+
+
+def with_rules(values: Mapping[str, Sequence[str]], rules: Sequence[SpecRule]) -> RuledValues:
+    """The lists without what the rules leave out; rules about other lists are passed over."""
+    known = [rule for rule in rules if {*rule.when, *rule.others} <= values.keys()]
+    return RuledValues(values, [box for rule in known for box in rule.forbidden(values)])
+
+
+def _named(values: Mapping[str, Sequence[str]]) -> str:
+    return " and ".join(" or ".join(given) for given in values.values())
 
 
 def check_settings(spec: BatchSpec) -> None:

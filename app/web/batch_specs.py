@@ -24,6 +24,7 @@ def spec_from_form(form: CampaignForm) -> BatchSpec:
         takes=form.takes_count(),
         sample_size=form.sample_count(),
         sample_seed=form.seed_number(),
+        rules=form.spec_rules(),
     )
 
 
@@ -51,4 +52,5 @@ def spec_from_upload(form: CampaignForm, upload: Upload, columns: Mapping[str, s
         sample_seed=form.seed_number(),
         row_id_column=uploads.find_row_id_column(upload.header),
         row_count=upload.row_count,
+        rules=form.spec_rules(),
     )

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from werkzeug.datastructures import MultiDict
 
@@ -13,10 +14,11 @@ from app.errors import InvalidInput
 from app.models import ExpansionMode, ParameterKind
 from app.services.campaigns import CampaignDetails
 from app.services.parameters import ParameterInput, guess_kind
-from app.services.specs import MAX_TAKES
+from app.services.specs import MAX_TAKES, SpecRule
 from app.web.known_words import preset_values
 from app.web.places import NO_PLACES, PlaceReport, report_places
 from app.web.presets import TASKS
+from app.web.rule_fields import RuleFields, read_rules, rules_of_settings
 from engine.errors import InvalidRequest
 from engine.registry import MAX_SEED, ModelSpec, default_settings, get_model, list_models
 from engine.types import GenerationTask, QualityProfile, RenderSettings
@@ -24,6 +26,8 @@ from engine.types import GenerationTask, QualityProfile, RenderSettings
 KINDS = frozenset(kind.value for kind in ParameterKind)
 # Seeds are shown to people, so ours stay short.
 SEED_RANGE = 1_000_000
+# Values of one placeholder that a rule can be made of on the form.
+MAX_RULE_VALUES = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +57,10 @@ class CampaignForm:
     profile: str = QualityProfile.CONSISTENT
     seed: str = ""
     takes: str = "1"
+    rules: tuple[RuleFields, ...] = ()
+
+    new_rule = RuleFields()
+    max_rule_values = MAX_RULE_VALUES
 
     @property
     def model(self) -> ModelSpec:
@@ -72,6 +80,33 @@ class CampaignForm:
             else tuple(dict.fromkeys(item.values))
             for item in self.parameters
         }
+
+    @property
+    def rule_keys(self) -> set[str]:
+        """The values that rules can be made of, as the form writes them."""
+        return {
+            f"{item.name}={value}" for item in self.parameters for value in self.rule_values(item)
+        }
+
+    @property
+    def rules_of(self) -> str:
+        """Changes with what rules can be made of, so that they are offered anew."""
+        offered = [(item.name, self.rule_values(item)) for item in self.parameters]
+        return f"{crc32(repr(offered).encode()):08x}"
+
+    @property
+    def has_hidden_values(self) -> bool:
+        return any(len({*item.values}) > MAX_RULE_VALUES for item in self.parameters)
+
+    @staticmethod
+    def rule_values(parameter: ParameterFields) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(parameter.values))[:MAX_RULE_VALUES]
+
+    def spec_rules(self) -> tuple[SpecRule, ...]:
+        """The rules that are filled in; line by line there is nothing to leave out."""
+        if self.mode == ExpansionMode.ZIP:
+            return ()
+        return tuple(item.to_rule() for item in self.rules if item.is_complete)
 
     def settings(self) -> RenderSettings:
         """The render settings; InvalidInput names the field that is wrong."""
@@ -110,6 +145,9 @@ class CampaignForm:
             "sample_size": self.sample_count(),
             "seed": self.seed_number(),
             "takes": self.takes_count(),
+            "rules": [
+                item.to_rule().model_dump(mode="json") for item in self.rules if item.is_complete
+            ],
         }
 
     def parameter_inputs(self) -> list[ParameterInput]:
@@ -198,6 +236,7 @@ def read_form(data: MultiDict[str, str]) -> CampaignForm:
         profile=data.get("profile", ""),
         seed=data.get("seed", "").strip(),
         takes=data.get("takes", "").strip(),
+        rules=read_rules(data),
     ).with_presets()
 
 
@@ -225,6 +264,7 @@ def form_of(details: CampaignDetails) -> CampaignForm:
         sample_size=str(settings.get("sample_size") or ""),
         seed=str(settings.get("seed", form.seed)),
         takes=str(settings.get("takes", form.takes)),
+        rules=rules_of_settings(settings.get("rules", ())),
     ).with_presets()
 
 

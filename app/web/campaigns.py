@@ -37,6 +37,7 @@ FIELDS = (
     "prompt",
     "negative_prompt",
     "parameters",
+    "rules",
     "sample_size",
     "size",
     "task",

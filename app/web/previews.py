@@ -19,6 +19,7 @@ from app.services.batch_checks import find_overrun
 from app.services.landmarks import find_no_landmark
 from app.services.parameters import clean_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
+from app.services.specs import check_ruled, with_rules
 from app.web.campaign_form import CampaignForm, read_form
 from app.web.known_words import known_words
 from app.web.presets import KINDS, TASKS
@@ -36,7 +37,8 @@ class Preview:
 
     `prompt_problem` says what is wrong with the prompt, a line per fault, and `value_problems`
     what is wrong with values, by parameter; both are shown at their fields. `overrun` says that
-    there are more variants than a batch may have; `problem` is anything else.
+    there are more variants than a batch may have, `rule_problem` what is wrong with the rules;
+    `problem` is anything else.
     """
 
     count: int = 0
@@ -46,6 +48,7 @@ class Preview:
     prompt_problem: str = ""
     value_problems: Mapping[str, str] = field(default_factory=dict)
     overrun: str = ""
+    rule_problem: str = ""
     problem: str = ""
 
 
@@ -65,6 +68,7 @@ def preview(session: Session, actor: Actor) -> ResponseReturnValue:
         form=fitted,
         kinds=KINDS,
         is_changed=is_changed,
+        are_rules_changed=request.form.get("rules_of") != fitted.rules_of,
         is_live=True,
     )
 
@@ -109,6 +113,8 @@ def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, Ca
     try:
         return _expand(fitted, parsed, max_variants), fitted
     except InvalidInput as error:
+        if error.field == "rules":
+            return Preview(rule_problem=error.message), fitted
         return Preview(problem=error.message), fitted
 
 
@@ -139,12 +145,18 @@ def _expand(form: CampaignForm, parsed: ParsedPrompt, max_variants: int) -> Prev
     mode, takes = form.expansion_mode(), form.takes_count()
     sample_size = form.sample_count()
     seed = form.seed_number()
+    rules = form.spec_rules()
+    check_ruled(rules, values)
+    full = expansion.count(mode, values, sample_size=sample_size) * takes
+    values = with_rules(values, rules)
     count = expansion.count(mode, values, sample_size=sample_size) * takes
+    if not count:
+        raise InvalidInput("These rules leave no combination at all.", field="rules")
     combinations = expansion.expand(mode, values, sample_size=sample_size, sample_seed=seed)
     return Preview(
         count=count,
         overrun=find_overrun(count, max_variants),
-        formula=_formula(form, values, takes),
+        formula=_formula(form, values, takes, left_out=full - count),
         samples=[
             from_values(parsed, combination.values, kinds)
             for combination in islice(combinations, MAX_SAMPLES)
@@ -156,11 +168,14 @@ def _first_values(values: dict[str, tuple[str, ...]]) -> dict[str, str]:
     return {name: given[0] for name, given in values.items() if given}
 
 
-def _formula(form: CampaignForm, values: dict[str, tuple[str, ...]], takes: int) -> str:
+def _formula(
+    form: CampaignForm, values: dict[str, tuple[str, ...]], takes: int, *, left_out: int
+) -> str:
     """The count as a product, where it is one."""
     if form.mode != ExpansionMode.CARTESIAN or len(values) < 2:
         return ""
     factors = [f"{len(given)} {name}" for name, given in values.items()]
     if takes > 1:
         factors.append(f"{takes} takes")
-    return " × ".join(factors)
+    product = " × ".join(factors)
+    return f"{product} − {left_out:,} left out" if left_out else product

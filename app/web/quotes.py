@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.access import Actor
 from app.models import Batch, ExpansionMode, Quote
 from app.services import batches
-from app.services.quotes import COMPARED_PROFILES, QuoteValue
+from app.services.quotes import QuoteValue
 from app.services.specs import BatchSpec, SpecParameter
 from app.web.facts import mode_words, settings_facts
 from app.web.known_words import unknown_values
@@ -39,13 +40,28 @@ class ParameterPrice:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilePrice:
-    """What the batch costs with a quality, and how long one worker needs; seconds may be None."""
+    """What the batch costs with a quality, and how long one worker needs; seconds may be None.
 
+    `is_estimate` where the price was made of a part of a large batch.
+    """
+
+    profile: QualityProfile
     name: str
     text: str
     cost_micros: int
     seconds: float | None
     is_chosen: bool
+    is_estimate: bool
+
+
+# From the closest promise on.
+CLOSENESS = (
+    QualityProfile.EXACT,
+    QualityProfile.FAITHFUL,
+    QualityProfile.CONSISTENT,
+    QualityProfile.FAST,
+    QualityProfile.DRAFT,
+)
 
 
 def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any]:
@@ -53,8 +69,11 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
     quote = batches.get_progress(session, actor, batch.id).quote
     facts = [("Combined", mode_words(batch.mode))]
     facts += settings_facts(spec.settings.model_dump(mode="json"), seed=spec.seed)
+    if spec.rules:
+        facts.append(("Left out", "; ".join(map(str, spec.rules))))
     if spec.takes > 1:
         facts.append(("Takes", str(spec.takes)))
+    qualities = profile_prices(quote, spec.settings.profile)
     unit_prices: dict[str, float] = quote.details.get("unit_price_by_parameter", {})
     return {
         "quote": quote,
@@ -70,7 +89,8 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "model_label": get_model(spec.settings.model_id).label,
         "noun": "image" if spec.settings.task.is_image else "clip",
         "settings_facts": facts,
-        "qualities": profile_prices(quote, spec.settings.profile),
+        "qualities": qualities,
+        "better": find_better(qualities),
         # Drafts are finished as they are: no value can be added to them.
         "prices": []
         if spec.drafts_batch_id
@@ -108,15 +128,33 @@ def profile_prices(quote: Quote | QuoteValue, chosen: QualityProfile) -> list[Pr
     words = {profile: (name, text) for profile, name, text in PROFILES}
     return [
         ProfilePrice(
+            profile=profile,
             name=words[profile][0],
             text=words[profile][1],
             cost_micros=prices[profile]["cost_micros"],
             seconds=prices[profile].get("estimated_s"),
             is_chosen=profile is chosen,
+            is_estimate=prices[profile].get("is_estimate", False),
         )
-        for profile in dict.fromkeys((chosen, *COMPARED_PROFILES))
+        for profile in dict.fromkeys((chosen, *words))
         if profile in prices
     ]
+
+
+def find_better(qualities: Sequence[ProfilePrice]) -> ProfilePrice | None:
+    """The cheapest quality that promises more than the chosen one for less; None mostly.
+
+    The checks of a small batch may cost more than what its quality lets it share.
+    """
+    chosen = qualities[0]
+    better = [
+        item
+        for item in qualities[1:]
+        if item.cost_micros < chosen.cost_micros
+        and not item.is_estimate
+        and CLOSENESS.index(item.profile) < CLOSENESS.index(chosen.profile)
+    ]
+    return min(better, key=lambda item: item.cost_micros, default=None)
 
 
 def _clip_cost(quote: Quote, clips: float | None) -> int | None:

@@ -16,11 +16,23 @@ from app.services.progress import FailureSummary
 from app.services.progress import Progress as ProgressValue
 from app.services.promotions import MAX_VARIANTS
 from app.services.specs import MAX_TAKES, BatchSpec
+from app.services.value_rules import MAX_RULES
 from engine import registry
 
 MAX_SEED = registry.MAX_SEED - MAX_TAKES
 MAX_SAMPLE = 1_000_000
 MAX_PREVIEWS = 12
+
+
+class Rule(Input):
+    """Values that do not go together: `when` one of each of these, `never` or `only` those.
+
+    Each maps placeholders to values.
+    """
+
+    when: dict[Text, list[Text]] = Field(min_length=1, max_length=20)
+    never: dict[Text, list[Text]] = Field(default={}, max_length=20)
+    only: dict[Text, list[Text]] = Field(default={}, max_length=20)
 
 
 class BatchInput(Input):
@@ -40,6 +52,11 @@ class BatchInput(Input):
         default=None, description="Every combination (`cartesian`) unless rows are uploaded."
     )
     sample_size: int | None = Field(default=None, ge=1, le=MAX_SAMPLE)
+    rules: list[Rule] | None = Field(
+        default=None,
+        max_length=MAX_RULES,
+        description="Combinations to leave out, of typed values; the campaign's if absent.",
+    )
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="Shared by all variants.")
     takes: int = Field(default=1, ge=1, le=MAX_TAKES, description="Renders with so many seeds.")
     drafts: bool = Field(
