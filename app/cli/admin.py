@@ -25,14 +25,19 @@ def migrate(settings: Settings) -> None:
 @click.option("--name", required=True, help="Name of the workspace.")
 @click.option("--owner-name", required=True)
 @click.option("--email", required=True, help="The owner signs in with it.")
-@click.password_option(envvar="ADLOOM_OWNER_PASSWORD", help="Asked for when not given.")
+@click.option("--password", envvar="ADLOOM_OWNER_PASSWORD", help="Asked for when not given.")
 @shared_options
 def create_workspace(
-    settings: Settings, name: str, owner_name: str, email: str, password: str
+    settings: Settings, name: str, owner_name: str, email: str, password: str | None
 ) -> None:
     """Create a workspace with its owner."""
     database = Database(Config.from_environment(settings.connected_environment()))
     try:
+        with database.system_scope() as session:
+            # Before somebody thinks of a password in vain.
+            workspaces.check_new_account(session, email)
+        if password is None:
+            password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
         with database.system_scope() as session:
             workspaces.create_workspace(
                 session, name=name, owner_name=owner_name, email=email, password=password

@@ -22,7 +22,7 @@ from app.cli.demo_report import (
     watch,
 )
 from app.cli.demo_runs import take_over
-from app.cli.options import Settings, say, shared_options, warn_of_losses
+from app.cli.options import Settings, WholeNumber, say, shared_options, warn_of_losses
 from app.config import Config
 from app.db import Database
 from app.errors import ServiceUnavailable
@@ -37,7 +37,7 @@ from app.storage import storage_from_url
 @click.command()
 @click.option(
     "--rows",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     help="Render the first so many rows only; the demo's own table goes up to 280.",
 )
 @click.option(

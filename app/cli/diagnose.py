@@ -41,7 +41,11 @@ def doctor(settings: Settings) -> None:
 @click.command()
 def version() -> None:
     """Print the versions of Adloom and Python."""
-    click.echo(f"adloom {metadata.version('adloom')} (Python {platform.python_version()})")
+    click.echo(version_words())
+
+
+def version_words() -> str:
+    return f"adloom {metadata.version('adloom')} (Python {platform.python_version()})"
 
 
 def _refuse(folder: StateFolder) -> NoReturn:

@@ -25,6 +25,7 @@ class AdloomGroup(click.Group):
 
 
 @click.group(cls=AdloomGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(diagnose.version_words(), message="%(version)s")
 def main() -> None:
     """Render ad campaigns in bulk: plan, price and render thousands of variants."""
 

@@ -75,6 +75,19 @@ class Settings:
         return compose(self.environ, folder=folder, servers=servers, address=self.address)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within bounds, refused in plain words."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            bounds = f"from {self.min} on" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"give a whole number {bounds}, not {str(value)[:40]!r}.", param, ctx)
+
+
 SHARED_OPTIONS = (
     click.option(
         "--state-dir",
@@ -93,7 +106,7 @@ SHARED_OPTIONS = (
     ),
     click.option(
         "--port",
-        type=click.IntRange(1, 65535),
+        type=WholeNumber(1, 65535),
         envvar="ADLOOM_PORT",
         default=8000,
         show_default=True,

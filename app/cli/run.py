@@ -48,7 +48,7 @@ def up(settings: Settings, open_path: str | None) -> None:
             announce = partial(_announce, url, hint, in_browser=open_path is not None)
             _supervise(stack, settings.address, announce)
     except StopRequested:
-        say("Stopped.")
+        say("Stopped. Batches that were running go on at the next start.")
 
 
 @click.command()

@@ -201,7 +201,8 @@ class Table:
         else:
             name = self.source.delimiter_name
             way_out = f"put a cell that contains {name} in double quotes"
-        return f"this row has {found} cells, the header has {width}; {way_out}"
+        cells = "1 cell" if found == 1 else f"{found} cells"
+        return f"this row has {cells}, the header has {width}; {way_out}"
 
     def _ask_to_check(self, value: str, place: Mapping[str, Any]) -> None:
         self._asks_to_check = False

@@ -43,13 +43,17 @@ def create_workspace(
             session.add_all([workspace, owner])
             session.flush()
     except IntegrityError as error:
-        raise Conflict(
-            f"There is an account for {email} already. Sign in with it, or use another address.",
-            field="email",
-        ) from error
+        raise _taken(email) from error
     session.add(Membership(workspace_id=workspace.id, user_id=owner.id, role=Role.OWNER))
     session.flush()
     return workspace, owner
+
+
+def check_new_account(session: Session, email: str) -> None:
+    """InvalidInput when this is no address, Conflict when it has an account (system session)."""
+    taken = select(User.id).where(func.lower(User.email) == normalise_email(email))
+    if session.scalar(taken) is not None:
+        raise _taken(email)
 
 
 def has_any_workspace(session: Session) -> bool:
@@ -88,6 +92,13 @@ def find_actor(session: Session, user_id: UUID, session_version: int) -> Actor |
         return None
     return Actor(
         workspace_id=membership.workspace_id, role=membership.role, user_id=membership.user_id
+    )
+
+
+def _taken(email: str) -> Conflict:
+    return Conflict(
+        f"There is an account for {email} already. Sign in with it, or use another address.",
+        field="email",
     )
 
 

@@ -11,7 +11,8 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED_EXIT = 130  # 128 + SIGINT, as shells report it
 MESSAGES = (
-    b"\nStopping; once more stops the renders at once.\n",
+    b"\nStopping: waiting some seconds for the denoising step in hand. Where it ends is stored, "
+    b"and the batch goes on from there at the next start; once more stops without waiting.\n",
     b"\nHurrying; once more ends this command alone, and `adloom down` stops the rest.\n",
 )
 

@@ -13,8 +13,10 @@ from pathlib import Path
 import av
 import psutil
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from app.cli.main import main
 from app.paths import EXAMPLES
 from app.stack import stack as stack_module
 from app.stack.folder import StateFolder
@@ -57,6 +59,17 @@ def test_a_workspace_is_made_by_script(adloom: Command) -> None:
     assert adloom.run("migrate").exit_code == 0
     assert "ada@example.com can sign in" in adloom.run(*arguments).output
     assert_sentence(adloom.run(*arguments), "There is an account for ada@example.com already")
+    # What cannot become an account is refused before anybody types a password.
+    for email, part in (("ada@example.com", "an account for"), ("ada", "is not an email address")):
+        asked = adloom.run("create-workspace", *options[:-1], email)
+        assert_sentence(asked, part)
+        assert "Password" not in asked.output
+
+
+def test_the_version_is_told_both_ways(adloom: Command) -> None:
+    told = [CliRunner().invoke(main, [word]).output for word in ("--version", "version")]
+    assert told[0] == told[1]
+    assert told[0].startswith("adloom ")
 
 
 def test_the_whole_stack_starts_answers_and_leaves_nothing_behind(

@@ -44,7 +44,7 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
         (
             "place,size\nParis,1\nRome\n",
             ("--prompt", "shoes in {{ place }}", "--rows", "1"),
-            ["Row 2 (line 3): this row has 1 cells"],
+            ["Row 2 (line 3): this row has 1 cell,"],
         ),
     ],
 )
@@ -60,7 +60,8 @@ def test_a_table_that_cannot_be_used_is_refused_before_anything_starts(
     ("rows", "part"),
     [
         ("9999", "sneaker_world.csv has 280 rows, fewer than --rows 9999. Say --rows 280"),
-        ("0", "0 is not in the range"),
+        ("0", "give a whole number from 1 on, not '0'"),
+        ("abc", "'--rows': give a whole number from 1 on, not 'abc'"),
     ],
 )
 def test_a_number_of_rows_that_cannot_be_rendered_is_refused_before_anything_starts(

@@ -41,6 +41,17 @@ def test_a_signal_interrupts_nothing_and_is_seen_at_the_next_look() -> None:
         assert stops.should_hurry()
 
 
+def test_the_first_request_says_what_is_waited_for_and_that_it_goes_on(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with StopRequests().listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    told = capfd.readouterr().err
+    assert "waiting some seconds for the denoising step in hand" in told
+    assert "goes on from there at the next start" in told
+
+
 def test_the_handlers_from_before_are_back_afterwards() -> None:
     before = signal.getsignal(signal.SIGINT)
     with StopRequests().listening():
