@@ -9,6 +9,9 @@ families     requests from a prompt with gaps  profiles    what each profile pro
 calibration  what was measured, its file       calibrating measuring it with probe renders
 guarded      which variants are checked        guard       checks them, narrows what failed
 distances    how far renders are apart
+hub          files of the public hub           published   which of them a model needs
+pulling      fetching and removing weights     snapshots   what was fetched, and is it whole
+memory       how a model fits into a machine   loading     the models that are in memory
 plan         groups, sharing, prices           watching    progress, cancels, failures of a run
 media        videos, posters, contact sheets   caching     values kept, forwards spared
 segments     slices of a run, stored, resumed  pipelines   one file per model family

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Collection
 from functools import lru_cache
@@ -63,6 +64,15 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def count_parameters(folder: Path) -> int:
+    """Numbers in the pipeline's weights, of which each file's header tells."""
+    parts = [name for name in _read_index(folder) if not name.startswith("_")]
+    files = [path for name in parts for path in (folder / name).glob("*.safetensors")]
+    return sum(
+        math.prod(entry["shape"]) for path in files for entry in _read_header(path)[0].values()
+    )
+
+
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / "model_index.json"
     if not path.is_file():
@@ -83,20 +93,11 @@ def _read_index(folder: Path) -> dict[str, Any]:
 def _check_safetensors(path: Path) -> None:
     """Compare a file's length with the end of its last tensor (the safetensors format's header)."""
     size_bytes = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        header_bytes = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size_bytes
-        header_text = file.read(header_bytes) if header_bytes <= size_bytes - 8 else b""
+    header, header_bytes = _read_header(path)
     try:
-        header = json.loads(header_text)
-        data_bytes = max(
-            (entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"),
-            default=0,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        raise CheckpointError(
-            path, "has no readable safetensors header; it is damaged or cut off. Copy it anew."
-        ) from None
+        data_bytes = max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    except (KeyError, TypeError, IndexError):
+        raise _unreadable(path) from None
     expected_bytes = 8 + header_bytes + data_bytes
     if size_bytes != expected_bytes:
         raise CheckpointError(
@@ -104,6 +105,29 @@ def _check_safetensors(path: Path) -> None:
             f"is {size_bytes} bytes long, but its header promises {expected_bytes}; it was cut off"
             " or damaged on its way here. Copy it anew.",
         )
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """What a safetensors file says of its tensors, by name, and the bytes that this takes."""
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        header_bytes = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size_bytes
+        header_text = file.read(header_bytes) if header_bytes <= size_bytes - 8 else b""
+    try:
+        header = json.loads(header_text)
+    except ValueError:
+        raise _unreadable(path) from None
+    if not isinstance(header, dict):
+        raise _unreadable(path)
+    header.pop("__metadata__", None)
+    return header, header_bytes
+
+
+def _unreadable(path: Path) -> CheckpointError:
+    return CheckpointError(
+        path, "has no readable safetensors header; it is damaged or cut off. Copy it anew."
+    )
 
 
 @lru_cache(maxsize=1024)

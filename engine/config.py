@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.errors import ConfigError
+from engine.memory import WeightPrecision
 from engine.profiles import GUARD_EVERY
 from engine.types import StemConditioning, StepCachePolicy
 
@@ -34,6 +35,8 @@ class EngineConfig:
         batch_size: edges of a denoising tree in one forward at most; `exact` never batches. On
             two CPU cores 8 clips together took 2.4 times less per clip than one by one.
         cache_bytes: limit for prompt embeddings and states kept for later requests; 0 keeps none.
+        model_bytes: limit for the weights of models that are kept loaded; None is what the GPU
+            has, or half of a CPU's memory.
         stem_conditioning: what edges that variants share are conditioned on.
         step_cache: what profiles other than `exact` may skip inside a run; None leaves that to the
             calibration and the profile.
@@ -41,6 +44,8 @@ class EngineConfig:
             which is for measurements that do the checking themselves.
         fast_math: profiles other than `exact` may round differently from diffusers: on a CPU they
             compute with fewer operations, in bfloat16 where the processor is faster with it.
+        weights: precision of the transformers' weights on a GPU; None keeps them full, and takes
+            int8 where a model fits in no other way. Renders in int8 or fp8 differ a little.
     """
 
     device: str = "auto"
@@ -49,26 +54,38 @@ class EngineConfig:
     torch_threads: int | None = None
     batch_size: int = 8
     cache_bytes: int = 256 * MEBIBYTE
+    model_bytes: int | None = None
     stem_conditioning: StemConditioning = STEM_CONDITIONING
     step_cache: StepCachePolicy | None = None
     guard_every: int = GUARD_EVERY
     fast_math: bool = True
+    weights: WeightPrecision | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> EngineConfig:
-        """Read ADLOOM_DEVICE, _DTYPE, _MODEL_DIR, _TORCH_THREADS, _BATCH_SIZE and _CACHE_MB."""
+        """Read ADLOOM_DEVICE, _DTYPE, _WEIGHTS, _MODEL_DIR, _TORCH_THREADS and _BATCH_SIZE.
+
+        Limits are ADLOOM_CACHE_MB and ADLOOM_MODEL_MB.
+        """
         source = os.environ if environ is None else environ
         dtype = source.get("ADLOOM_DTYPE", "") or "auto"
         if dtype not in DTYPES:
             raise ConfigError("ADLOOM_DTYPE", f"{dtype!r} is not one of {', '.join(DTYPES)}.")
+        weights = source.get("ADLOOM_WEIGHTS", "") or "auto"
+        if weights not in ("auto", *WeightPrecision):
+            known = ", ".join(("auto", *WeightPrecision))
+            raise ConfigError("ADLOOM_WEIGHTS", f"{weights!r} is not one of {known}.")
         model_dir = source.get("ADLOOM_MODEL_DIR", "")
         cache_mb = _count(source, "ADLOOM_CACHE_MB", "mebibytes", lowest=0)
+        model_mb = _count(source, "ADLOOM_MODEL_MB", "mebibytes")
         return cls(
             device=source.get("ADLOOM_DEVICE", "") or "auto",
             dtype=dtype,
             model_dir=Path(model_dir).expanduser() if model_dir else BUNDLED_MODEL_DIR,
             torch_threads=_count(source, "ADLOOM_TORCH_THREADS", "threads"),
             batch_size=_count(source, "ADLOOM_BATCH_SIZE", "clips") or cls.batch_size,
+            model_bytes=None if model_mb is None else model_mb * MEBIBYTE,
+            weights=None if weights == "auto" else WeightPrecision(weights),
             cache_bytes=cls.cache_bytes if cache_mb is None else cache_mb * MEBIBYTE,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import diffusers
@@ -22,15 +22,14 @@ from engine.errors import (
     InvalidRequest,
 )
 from engine.forks import with_fork_steps
-from engine.guard import GuardedRunner
 from engine.leaves import Outcome
-from engine.pipelines.base import ModelRunner, Placement, memory_errors, resolve
+from engine.loading import LoadedModels
+from engine.memory import WeightPrecision
+from engine.pipelines.base import Placement, memory_errors
 from engine.plan import plan
-from engine.registry import checkpoint_folder, get_model, validate_request, weights_fingerprint
-from engine.snapshots import read_lock
+from engine.registry import checkpoint_folder, validate_request, weights_fingerprint
 from engine.suspending import Redirection, StateFile, Suspension
 from engine.terms import known_terms
-from engine.tree_runner import TreeRunner
 from engine.types import (
     ENGINE_VERSION,
     GenerationFailure,
@@ -45,7 +44,7 @@ CalibrationFinder = Callable[[RenderSettings], Calibration | None]
 
 
 class Engine:
-    """Renders requests with models that are loaded once, on first use.
+    """Renders requests with models that are loaded on first use.
 
     One engine belongs to one thread; `torch_threads` of the configuration holds for the process.
     """
@@ -65,8 +64,8 @@ class Engine:
         self._config = config or EngineConfig.from_environment()
         self._calibration = self._kept_calibration if calibration is None else calibration
         self._placement = Placement.of(self._config)
-        self._runners: dict[str, GuardedRunner] = {}
         self.cache = SharedCache(limit_bytes=self._config.cache_bytes)
+        self.models = LoadedModels(self._config, self._placement, self.cache)
         if self._config.torch_threads is not None:
             torch.set_num_threads(self._config.torch_threads)
 
@@ -195,7 +194,7 @@ class Engine:
         if len({request.settings for request in requests}) != 1:
             raise InvalidRequest("requests", "A calibration takes requests with equal settings.")
         with memory_errors(self._placement.device):
-            runner = self._runner(requests[0].settings.model_id)
+            runner = self.models.get(requests[0].settings.model_id)
         calibrator = Calibrator(runner.trees, device_kind=self.device_kind)
         for profile in profiles or (requests[0].settings.profile,):
             settings = replace(requests[0].settings, profile=profile)
@@ -239,7 +238,7 @@ class Engine:
             return
         try:
             with memory_errors(self._placement.device):
-                runner = self._runner(family[0].settings.model_id)
+                runner = self.models.get(family[0].settings.model_id)
         except Exception as error:
             watch.fail(wanted, error)
             yield from watch.take_failures()
@@ -248,21 +247,6 @@ class Engine:
         watch.suspension.begin(facts, wanted)
         for outcome in runner.run(wanted, watch, calibration=calibration):
             yield self._signed(outcome, wanted[0], runner.model)
-
-    def _runner(self, model_id: str) -> GuardedRunner:
-        if model_id not in self._runners:
-            spec = get_model(model_id)
-            folder = checkpoint_folder(model_id, model_dir=self._config.model_dir)
-            runner_class: type[ModelRunner] = resolve(spec.runner)
-            lock = read_lock(folder)
-            model = LoadedModel(
-                runner=runner_class.load(spec, folder, self._placement),
-                fingerprint=weights_fingerprint(model_id, model_dir=self._config.model_dir),
-                revision=None if lock is None else lock.revision,
-            )
-            trees = TreeRunner(model, config=self._config, cache=self.cache)
-            self._runners[model_id] = GuardedRunner(trees)
-        return self._runners[model_id]
 
     def _signed(self, outcome: Outcome, request: GenerationRequest, model: LoadedModel) -> Outcome:
         """The outcome with what the engine knows of how it came about, as plain values for JSON."""
@@ -274,7 +258,21 @@ class Engine:
         }
         if model.revision is not None:
             facts["weights_revision"] = model.revision
-        return replace(outcome, provenance=facts | outcome.provenance)
+        memory = model.runner.placement.memory
+        provenance = facts | outcome.provenance
+        if memory is not None:
+            provenance["memory"] = asdict(memory)
+            if memory.changes_pixels and provenance["rendered_as"] == QualityProfile.EXACT:
+                provenance["rendered_as"] = "exact, in less memory"
+        return replace(outcome, provenance=provenance)
+
+    def _dtype(self, model: LoadedModel) -> str:
+        """The precision of computation, and that of weights where it is another."""
+        dtype = str(self._placement.dtype).removeprefix("torch.")
+        memory = model.runner.placement.memory
+        if memory is None or memory.weights is WeightPrecision.FULL:
+            return dtype
+        return f"{dtype}, {memory.weights} weights"
 
     def _facts(self, model: LoadedModel, model_id: str) -> dict[str, Any]:
         """What decides the pixels for everything that this engine renders with a model."""
@@ -284,7 +282,7 @@ class Engine:
             "weights_fingerprint": model.fingerprint,
             "solver": model.runner.solver,
             "device": self.device_kind,
-            "dtype": str(self._placement.dtype).removeprefix("torch."),
+            "dtype": self._dtype(model),
             "torch": torch.__version__,
             "diffusers": diffusers.__version__,
         }

@@ -120,7 +120,7 @@ class Engines:
         return self._engine
 
     def runner(self, case: Case) -> Any:
-        return self.of(case)._runner(case.model_id).model.runner
+        return self.of(case).models.get(case.model_id).model.runner
 
 
 def condition(runner: Any, request: GenerationRequest) -> Conditioning:

@@ -40,7 +40,7 @@ by `python -m tests.model_table`; every mark is the result of a test.
 - *Variants share steps*: two variants run their first step once.
 
 Small checkpoints show that the code is right, not how the pictures look: that takes the published
-weights, which are not part of this repository. [Getting weights](weights.md) says how they come
+weights, which are not part of this repository. [Weights](weights.md) says how they come
 here; only models whose weights are here are offered.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -22,6 +23,8 @@ from engine import pulling
 from engine.checkpoint import check_checkpoint
 from engine.config import EngineConfig, HubConfig
 from engine.errors import EngineError
+from engine.hardware import memory_of_this_machine
+from engine.memory import MemoryThere, find_needs, plan_memory
 from engine.pulling import ProgressListener, PullProgress
 from engine.registry import ModelSpec, get_model, list_models, require_weights
 from engine.snapshots import SnapshotLock, find_damage, read_lock
@@ -36,15 +39,25 @@ def models() -> None:
 
 
 @models.command("list")
-def list_command() -> None:
-    """List the models, and which of them are on this machine."""
-    model_dir = EngineConfig.from_environment().model_dir
+@click.option("--gpu-gb", type=click.IntRange(min=1), help="As if there were a GPU of this size.")
+def list_command(gpu_gb: int | None) -> None:
+    """List the models, which of them are on this machine, and how they fit into its memory."""
+    config = EngineConfig.from_environment()
+    model_dir = config.model_dir
+    there = memory_of_this_machine()
+    if gpu_gb is not None:
+        there = replace(there, device_bytes=gpu_gb << 30)
     rows = [HEADINGS, *(_row(spec, model_dir) for spec in list_models())]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         click.echo("  ".join([*cells, row[-1]]))
-    click.echo(f"\nWeights belong in {model_dir}; ADLOOM_MODEL_DIR names another folder.")
+        needs = find_needs(row[0])
+        if needs is not None:
+            plan = plan_memory(needs, there, asked=config.weights)
+            click.secho(f"    {plan.reason}", fg=None if plan.fits else "yellow", dim=plan.fits)
+    click.echo(f"\n{_told(there)}")
+    click.echo(f"Weights belong in {model_dir}; ADLOOM_MODEL_DIR names another folder.")
 
 
 @models.command()
@@ -107,6 +120,17 @@ def rm(model_id: str, yes: bool) -> None:
         click.confirm(f"Remove {folder}{held}?", abort=True)
     removed = pulling.remove(spec, model_dir=model_dir)
     click.echo(f"Removed {removed.folder}; {_size(removed.freed_bytes)} freed.")
+
+
+def _told(there: MemoryThere) -> str:
+    """What the lines about memory mean."""
+    where = "no GPU was found, so they are for the CPU"
+    if there.device_bytes is not None:
+        where = f"they are for a GPU of {there.device_bytes >> 30} GB"
+    return (
+        f"What models take is computed for their default sizes and one clip at a time; {where} and"
+        f" {there.host_bytes >> 30} GB of host memory."
+    )
 
 
 def _row(spec: ModelSpec, model_dir: Path) -> tuple[str, ...]:

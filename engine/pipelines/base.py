@@ -24,6 +24,8 @@ from safetensors import safe_open
 from engine.checkpoint import check_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, ConfigError, NonFiniteOutput, OutOfMemory
+from engine.memory import MemoryPlan
+from engine.pipelines.placing import place, quantization
 from engine.registry import ModelSpec
 from engine.types import Audio, GenerationRequest, Lora
 
@@ -32,12 +34,14 @@ from engine.types import Audio, GenerationRequest, Lora
 class Placement:
     """Where a model lives and in which precision its transformer computes.
 
-    With `fast_math` the runner may offer a way that equals diffusers up to rounding only.
+    With `fast_math` the runner may offer a way that equals diffusers up to rounding only. `memory`
+    says which parts wait in host memory and what else is done to fit; None moves all to the device.
     """
 
     device: torch.device
     dtype: torch.dtype
     fast_math: bool = False
+    memory: MemoryPlan | None = None
 
     @classmethod
     def of(cls, config: EngineConfig) -> Self:
@@ -123,6 +127,11 @@ class ModelRunner(Protocol):
         """Load the checkpoint; CheckpointError where that is impossible."""
         ...
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The modules and other parts, by their names in the pipeline."""
+        ...
+
     def encode(self, text: str) -> Embeddings:
         """Run the text encoders on one prompt, positive or negative."""
         ...
@@ -192,6 +201,7 @@ def load_pipeline(
                 dtype={"default": placement.dtype} | dict.fromkeys(float32_parts, torch.float32),
                 use_safetensors=True,
                 local_files_only=True,
+                **quantization(placement.memory, pipeline_class),
                 **parts,
             )
         except torch.OutOfMemoryError:
@@ -201,7 +211,7 @@ def load_pipeline(
                 folder, f"cannot be loaded ({type(error).__name__}: {error}). Copy it anew."
             ) from error
     _refuse_partial_weights(pipeline, folder)
-    pipeline.to(placement.device)
+    place(pipeline, placement.device, placement.memory)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

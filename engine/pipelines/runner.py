@@ -58,6 +58,12 @@ class DiffusersRunner:
         return MappingProxyType({})
 
     @property
+    def parts(self) -> dict[str, Any]:
+        """The pipeline's parts by name; the pipelines of all tasks share them."""
+        components: dict[str, Any] = self._main.components
+        return components
+
+    @property
     def is_fast(self) -> bool:
         """Whether there is a faster way that equals diffusers up to rounding only."""
         return False

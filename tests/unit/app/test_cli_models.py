@@ -322,6 +322,24 @@ def test_the_fingerprint_of_pulled_weights_is_that_of_their_contents(
     assert fingerprint(model_dir / MODEL) != before
 
 
+def test_the_list_says_how_models_fit_into_memory(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    on_cpu = run("list").stdout
+    assert "no GPU was found" in on_cpu
+    assert "of host memory in float32." in on_cpu
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 24564\n")
+    program.chmod(0o755)
+    lines = run("list").stdout.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("flux.1-dev"))
+    assert "text_encoder_2, transformer wait in host memory" in lines[at + 1]
+    roomy = run("list", "--gpu-gb", "141").stdout
+    assert "a GPU of 141 GB" in roomy
+    assert roomy.count("All parts stay on the GPU") == 15
+
+
 def test_rm_asks_and_says_what_it_freed(hub: HubDouble, run: Run, model_dir: Path) -> None:
     hub.publish(HUB_ID, _files())
     run("pull", MODEL)

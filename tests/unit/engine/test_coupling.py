@@ -37,7 +37,7 @@ def family() -> list[GenerationRequest]:
 def render(
     make_engine: Callable[..., Engine],
 ) -> Callable[..., dict[str, Leaf]]:
-    model = make_engine()._runner("adloom-tiny").trees.model
+    model = make_engine().models.get("adloom-tiny").trees.model
 
     def run(
         requests: Sequence[GenerationRequest], coupling: Coupling | None, *, batch_size: int = 4

@@ -171,7 +171,7 @@ def test_a_clip_that_cannot_be_decoded_with_others_is_decoded_alone(
 ) -> None:
     engine = make_engine(step_cache=StepCachePolicy())
     expected = _render(engine, _family())
-    runner = engine._runner("adloom-tiny").model.runner
+    runner = engine.models.get("adloom-tiny").model.runner
     decode, sizes = runner.decode_fast, []
 
     def little_memory(latents: torch.Tensor) -> NDArray[np.uint8]:

@@ -58,7 +58,7 @@ def test_a_tree_equals_segments_run_by_hand_bit_for_bit(
         for place in ("Paris", "Rio"):
             whole = f"{prompt}, {place}"
             leaf = run_segment(pipeline, stop=STEPS, state=branch, prompt=whole, **call)
-            frames = one_by_one._runners["adloom-tiny"].model.runner.decode(
+            frames = one_by_one.models.get("adloom-tiny").model.runner.decode(
                 leaf.latents, tree_family()[0]
             )
             np.testing.assert_array_equal(results[f"{backdrop}/runners/{place}"].frames, frames)
@@ -292,7 +292,7 @@ def test_a_forward_that_somebody_replaced_before_stays_replaced(
     one_by_one = make_engine(batch_size=1, step_cache=StepCachePolicy())
     request = forked(tree_family(("snow",), ("Rio",))[0])
     (expected,) = render_all(one_by_one, [request]).values()
-    transformer = one_by_one._runners["adloom-tiny"].model.runner._main.transformer
+    transformer = one_by_one.models.get("adloom-tiny").model.runner._main.transformer
     forward, calls = transformer.forward, []
 
     def counting(*args: Any, **kwargs: Any) -> Any:

@@ -76,7 +76,7 @@ def test_a_sibling_whose_prompt_cannot_be_read_fails_alone(
     batched: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     render_all(batched, tree_family()[:1])
-    runner = batched._runners["adloom-tiny"].model.runner
+    runner = batched.models.get("adloom-tiny").model.runner
     encode = runner.encode
 
     def refuse(text: str) -> torch.Tensor:
@@ -94,7 +94,7 @@ def test_a_shared_edge_that_fails_fails_those_that_stand_on_it(
     batched: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     render_all(batched, tree_family()[:1])
-    runner = batched._runners["adloom-tiny"].model.runner
+    runner = batched.models.get("adloom-tiny").model.runner
     encode = runner.encode
 
     def refuse(text: str) -> torch.Tensor:
