@@ -30,6 +30,7 @@ from app.web import (
     places,
     previews,
     promotions,
+    quality,
     request_log,
     reviewing,
     row_use,
@@ -77,6 +78,7 @@ def create_app(config: Config | None = None) -> Flask:
         promotions,
         webhooks,
         api_keys,
+        quality,
     ):
         app.register_blueprint(module.blueprint)
     app.register_blueprint(v1.make_blueprint(csrf))

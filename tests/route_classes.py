@@ -55,6 +55,7 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "previews.render_options": (CREATE, VIEW),
     "promotions.create": (OBJECT, EDIT),
     "promotions.set_drafts": (OBJECT, EDIT),
+    "quality.choose": (OBJECT, EDIT),
     "reviewing.choose": (OBJECT, VIEW),
     "reviewing.compare": (OBJECT, VIEW),
     "reviewing.create": (OBJECT, REVIEW),

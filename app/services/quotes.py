@@ -24,6 +24,8 @@ from engine.units import clip_units, forward_units
 
 # Priced for every batch, beside its own profile.
 COMPARED_PROFILES: Final = (QualityProfile.FAITHFUL, QualityProfile.EXACT)
+# So are these, but of a batch of several chunks by the first one: a plan of all takes long.
+SAMPLED_PROFILES: Final = (QualityProfile.CONSISTENT, QualityProfile.FAST, QualityProfile.DRAFT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,8 @@ class QuoteValue:
 
     `full_*` is what all variants cost alone, `shared_units` and `cost_micros` what the plan
     costs. `details` holds `unit_price_by_parameter` (one more value, in clips), `profiles`
-    (units, cost and seconds by profile, and the guard's part of them), `estimate_basis` (how
+    (units, cost and seconds by profile, the guard's part of them, and whether they are only an
+    estimate), `estimate_basis` (how
     `estimated_s`, on one worker, was measured; both are None as long as nothing was measured) and
     `plan` (the terms that the expansion keeps to, `PlanTerms`).
     """
@@ -81,13 +84,17 @@ def estimate(
     """
     own = spec.settings.profile
     step = spec.settings.draft_step
-    profiles = tuple(dict.fromkeys((own, *(COMPARED_PROFILES if step is None else ()))))
+    compared = (*COMPARED_PROFILES, *SAMPLED_PROFILES) if step is None else ()
+    profiles = tuple(dict.fromkeys((own, *compared)))
+    sampled = {*SAMPLED_PROFILES} - {own}
     totals = {profile: _Totals() for profile in profiles}
     finish = _Totals()
     builder = TermsBuilder(varying, find_calibration=measured.find)
     iterator = iter(requests)
     while chunk := list(islice(iterator, CHUNK_SIZE)):
         for profile in profiles:
+            if profile in sampled and totals[profile].variant_count:
+                continue
             if profile is QualityProfile.EXACT and _are_different(chunk):
                 totals[profile].add_alone(chunk)
                 continue
@@ -153,13 +160,7 @@ def _value(
     own = spec.settings.profile
     total, per_unit = totals[own], rate.micros_per_unit
     prices = {
-        profile.value: {
-            "units": each.shared_units,
-            "cost_micros": cost_micros(each.shared_units, per_unit),
-            "guard_units": each.guard_units,
-            "guard_cost_micros": cost_micros(each.guard_units, per_unit),
-            "estimated_s": each.seconds(measured),
-        }
+        profile.value: _price(each, total.variant_count, per_unit, measured)
         for profile, each in totals.items()
     }
     return QuoteValue(
@@ -178,6 +179,23 @@ def _value(
             "plan": terms.of_profile(own).to_json(),
         },
     )
+
+
+def _price(
+    totals: _Totals, variant_count: int, rate_micros_per_unit: int, measured: Measurements
+) -> dict[str, Any]:
+    """What so many variants cost in a profile of which all of them, or a part, was added."""
+    share = variant_count / totals.variant_count
+    units, guard_units = totals.shared_units * share, totals.guard_units * share
+    seconds = totals.seconds(measured)
+    return {
+        "units": units,
+        "cost_micros": cost_micros(units, rate_micros_per_unit),
+        "guard_units": guard_units,
+        "guard_cost_micros": cost_micros(guard_units, rate_micros_per_unit),
+        "estimated_s": None if seconds is None else seconds * share,
+        "is_estimate": totals.variant_count < variant_count,
+    }
 
 
 class _Totals:

@@ -80,7 +80,7 @@ class QuoteCreate(BatchInput):
 
 
 class ProfilePrice(Output):
-    """What the same batch costs in another quality profile."""
+    """What the same batch costs in another quality profile; `is_estimate`: by a part of it."""
 
     units: float
     cost_micros: int
@@ -93,6 +93,7 @@ class QuotedDrafts(Output):
 
     `cost_micros` is what these steps would cost. Variants whose draft's state is not kept any more
     are rendered from the first step, at the full price.
+    is_estimate: bool
     """
 
     variants: int
@@ -148,6 +149,7 @@ class Quote(Output):
             and QuotedDrafts(**{name: drafts[name] for name in QuotedDrafts.model_fields}),
             finish_cost_micros=row.details.get("finish_cost_micros"),
             created_at=row.created_at,
+                    is_estimate=price.get("is_estimate", False),
         )
 
 

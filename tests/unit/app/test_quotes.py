@@ -8,6 +8,7 @@ import pytest
 
 from app.errors import InvalidInput
 from app.models import ExpansionMode, ParameterKind
+from app.services import quotes
 from app.services.calibrations import Measurements
 from app.services.expansion import expand
 from app.services.planning import charged_units
@@ -118,11 +119,27 @@ def test_weaker_promises_share_more_steps_and_cost_less() -> None:
 def test_each_parameter_and_each_profile_has_its_price() -> None:
     value = quote(make_spec(profile="fast"))
     assert set(value.details["unit_price_by_parameter"]) == {"backdrop", "geography", "audience"}
-    assert set(value.details["profiles"]) == {"fast", "faithful", "exact"}
+    assert set(value.details["profiles"]) == {"fast", "faithful", "exact", "consistent", "draft"}
+    assert not any(price["is_estimate"] for price in value.details["profiles"].values())
     own = value.details["profiles"]["fast"]
     assert own["units"] == value.shared_units
     assert own["cost_micros"] == value.cost_micros
     assert own["estimated_s"] is None
+
+
+def test_what_most_do_not_choose_is_priced_by_the_first_chunk_of_a_large_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quotes, "CHUNK_SIZE", 4)
+    spec = make_spec()
+    first = list(make_requests(spec))[:4]
+    part = estimate(spec, first, rate_micros_per_unit=RATE, currency="EUR", varying=["backdrop"])
+    prices = quote(spec, varying=["backdrop"]).details["profiles"]
+    estimated = {name for name, price in prices.items() if price["is_estimate"]}
+    assert estimated == {"fast", "draft"}
+    for name in estimated:
+        assert prices[name]["units"] == pytest.approx(3 * part.details["profiles"][name]["units"])
+    assert quote(make_spec(profile="fast")).details["profiles"]["fast"]["is_estimate"] is False
 
 
 def test_a_batch_larger_than_a_chunk_is_the_sum_of_its_chunks() -> None:
