@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from werkzeug.exceptions import NotFound as NoSuchPage
 
 from app.access import Actor
-from app.errors import InvalidInput
+from app.errors import Conflict, InvalidInput
 from app.models import Batch, BatchState
 from app.services import batches, campaigns, uploads
 from app.web import uploads as upload_pages
@@ -44,6 +44,18 @@ VERBS: dict[str, tuple[Verb, str]] = {
 def create(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
     """A new batch from the campaign's saved values."""
     details = campaigns.get_campaign(session, actor, campaign_id)
+# What somebody asked for who did not see that it is done: no error, and nothing is done twice.
+ALREADY = {
+    ("launch", BatchState.EXPANDING): "It is already running.",
+    ("launch", BatchState.RUNNING): "It is already running.",
+    ("launch", BatchState.PAUSED): "It is already launched, and paused.",
+    ("launch", BatchState.COMPLETED): "It was already launched, and is finished.",
+    ("pause", BatchState.PAUSED): "It is already paused.",
+    ("pause", BatchState.COMPLETED): "It was already finished.",
+    ("resume", BatchState.EXPANDING): "It is already going on.",
+    ("resume", BatchState.RUNNING): "It is already going on.",
+    ("cancel", BatchState.CANCELLED): "It is already cancelled.",
+}
     form = form_of(details)
     try:
         batch = batches.create_batch(
@@ -152,7 +164,19 @@ def act(session: Session, actor: Actor, batch_id: UUID, verb: str) -> ResponseRe
     if verb not in VERBS:
         raise NoSuchPage
     perform, done = VERBS[verb]
-    perform(session, actor, batch_id)
+    try:
+        perform(session, actor, batch_id)
+    except Conflict:
+        start_over(session, actor)
+        words = ALREADY.get((verb, batches.get_batch(session, actor, batch_id).state))
+        if words is None:
+            raise
+        flash(words, "info")
+        return redirect(url_for("batches.show", batch_id=batch_id))
+    except InvalidInput as error:
+        start_over(session, actor)
+        flash(error.message, "error")
+        return redirect(url_for("batches.show", batch_id=batch_id))
     if done:
         flash(done, "success")
     return redirect(url_for("batches.show", batch_id=batch_id))

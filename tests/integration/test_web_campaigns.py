@@ -357,6 +357,11 @@ def test_pausing_resuming_and_cancelling(editor: Browser) -> None:
     assert "Waiting" not in progress
     assert "Back to the campaign" in cancelled
     assert "100%" not in cancelled
+        # From a second tab, which does not know yet: no error, and the batch as it is.
+        again = editor.post(f"{batch}/{verb}", follow_redirects=True)
+        assert again.status_code == 200
+        assert "It is already" in again.text
+        assert words in again.text
     again = editor.post(f"{batch}/duplicate")
     assert again.status_code == 302
     assert "Ready to launch" in editor.get(again.location).text
