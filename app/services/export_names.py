@@ -45,6 +45,23 @@ def check_pattern(pattern: str, known: Collection[str]) -> str:
     return pattern
 
 
+def describe_changes(pattern: str) -> list[str]:
+    """What of the pattern's own text cannot stand in a name, and what becomes of it; in words."""
+    # Values are made safe as well, but nobody asks for a folder by them.
+    text = unicodedata.normalize("NFC", _PLACEHOLDER.sub("x", pattern)).strip()
+    refused = dict.fromkeys(char for char in text if not _is_safe(char) and not char.isspace())
+    folders = [char for char in refused if char in "/\\"]
+    others = " ".join(char for char in refused if char not in "/\\{}")
+    changes = [f"Folders are not kept: “{folders[0]}” becomes “-”."] if folders else []
+    if others:
+        changes.append(f"Not every system takes {others} in a name: written as “-”.")
+    if any(char.isspace() for char in text):
+        changes.append("Blanks are written as “-”.")
+    if _SEPARATORS.search(text) or text.strip("-_.") != text:
+        changes.append("Of several of - _ . in a row one is kept, none at the ends.")
+    return changes
+
+
 class FileNamer:
     """Makes names from one pattern; no two are the same, also where case is not told apart."""
 

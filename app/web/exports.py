@@ -17,7 +17,7 @@ from app.models import Batch, ReviewState
 from app.services import batches, campaigns, exports
 from app.services.contact_sheets import MAX_VARIANTS, SheetItem, draw_sheet
 from app.services.export_archive import stream_archive
-from app.services.export_names import DEFAULT_PATTERN, safe_part
+from app.services.export_names import DEFAULT_PATTERN, describe_changes, safe_part
 from app.services.variant_views import FINISHED, VariantFilter, count_variants, find_variants
 from app.web.scope import is_htmx, page, signed_in
 from app.web.selection import Selection, read_selection
@@ -57,6 +57,7 @@ def show(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
         pattern=pattern,
         placeholders=exports.placeholders(batch),
         names=[item.name for item in sample.items] if sample else [],
+        changes=describe_changes(pattern),
         errors={"pattern": error.message} if error else {},
         max_sheet=MAX_VARIANTS,
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidInput
-from app.services.export_names import FileNamer, check_pattern, safe_part
+from app.services.export_names import FileNamer, check_pattern, describe_changes, safe_part
 
 KNOWN = ["campaign", "number", "geography", "row_id"]
 
@@ -56,6 +56,24 @@ def test_the_second_of_two_equal_names_is_numbered_whatever_its_case() -> None:
 )
 def test_parts_are_made_safe(text: str, expected: str) -> None:
     assert safe_part(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        ("{campaign}_{number}", []),
+        ("{campaign}/{number}", ["Folders are not kept: “/” becomes “-”."]),
+        ("..\\{number}", ["Folders are not kept: “\\” becomes “-”.", "one is kept"]),
+        ("{number}..x", ["Of several of - _ . in a row one is kept"]),
+        ("what? {number}", ["takes ? in a name", "Blanks are written"]),
+        ("{geography", []),
+    ],
+)
+def test_what_becomes_of_a_pattern_is_said(pattern: str, parts: list[str]) -> None:
+    changes = describe_changes(pattern)
+    assert len(changes) == len(parts)
+    for part, change in zip(parts, changes, strict=True):
+        assert part in change
 
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=8))
