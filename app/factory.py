@@ -36,6 +36,7 @@ from app.web import (
     row_use,
     security,
     share_links,
+    spend_caps,
     uploads,
     variants,
     webhooks,
@@ -74,11 +75,12 @@ def create_app(config: Config | None = None) -> Flask:
         exports,
         missing_files,
         share_links,
+        spend_caps,
         reviewing,
         promotions,
+        quality,
         webhooks,
         api_keys,
-        quality,
     ):
         app.register_blueprint(module.blueprint)
     app.register_blueprint(v1.make_blueprint(csrf))

@@ -64,6 +64,7 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "row_use.show": (OBJECT, VIEW),
     # A link to review is opened without an account: its token is the permission.
     "share_links.create": (OBJECT, EDIT),
+    "spend_caps.update": (OBJECT, LAUNCH),
     "share_links.index": (OBJECT, EDIT),
     "share_links.media": (PUBLIC, VIEW),
     "share_links.review": (PUBLIC, VIEW),

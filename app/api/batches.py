@@ -23,6 +23,7 @@ from app.api.schemas.batches import (
     Quote,
     QuoteCreate,
     Retried,
+    SpendCap,
 )
 from app.models import Batch as BatchRow
 from app.models import BatchState
@@ -123,6 +124,8 @@ def list_batches(call: Call[Empty, BatchQuery]) -> BatchPage:
 )
 def create_batch(call: Call[BatchCreate, Empty]) -> Batch:
     batch = _create(call)
+    if (cap_micros := call.body.spend_cap_micros) is not None:
+        batches.set_spend_cap(call.session, call.actor, batch.id, spend_cap_micros=cap_micros)
     if call.body.launch:
         batches.launch_batch(call.session, call.actor, batch.id)
     return show_batch(call, batch)
@@ -201,6 +204,26 @@ def resume_batch(call: Call[Empty, Empty], batch_id: UUID) -> Batch:
 @routes.add(_change("cancel", "End a batch; what is finished stays"))
 def cancel_batch(call: Call[Empty, Empty], batch_id: UUID) -> Batch:
     return show_batch(call, batches.cancel_batch(call.session, call.actor, batch_id))
+
+
+@routes.add(
+    Route(
+        method="PUT",
+        path=f"{ONE}/spend-cap",
+        kind=RouteKind.OBJECT,
+        action=Action.LAUNCH,
+        tag=TAG,
+        summary="Change what a batch may spend at most; one that a lower cap held up goes on",
+        answer=Batch,
+        body=SpendCap,
+    )
+)
+def set_spend_cap(call: Call[SpendCap, Empty], batch_id: UUID) -> Batch:
+    cap_micros = call.body.spend_cap_micros
+    return show_batch(
+        call,
+        batches.set_spend_cap(call.session, call.actor, batch_id, spend_cap_micros=cap_micros),
+    )
 
 
 @routes.add(

@@ -9,6 +9,7 @@ from app.models.batch import (
     BatchDelta,
     BatchState,
     ExpansionMode,
+    PauseReason,
     Quote,
     Variant,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "OverlapPolicy",
     "Parameter",
     "ParameterKind",
+    "PauseReason",
     "PromptTemplate",
     "Quote",
     "RenderJob",

@@ -29,6 +29,12 @@ class BatchState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class PauseReason(StrEnum):
+    """Why a batch stands still, unless a person paused it."""
+
+    BUDGET = "budget"  # the next claim would spend more than it may
+
+
 class Batch(Identified, Timestamped, WorkspaceScoped, Base):
     __tablename__ = "batches"
     __table_args__ = (
@@ -53,6 +59,11 @@ class Batch(Identified, Timestamped, WorkspaceScoped, Base):
     # The byte of the upload's table where its row begins; 0: read from the start.
     expansion_offset: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     failure: Mapped[str | None] = mapped_column(Text)
+    # The most that it may spend; null: its quote alone is the limit.
+    spend_cap_micros: Mapped[int | None] = mapped_column(BigInteger)
+    pause_reason: Mapped[PauseReason | None] = mapped_column(
+        state_type(PauseReason, "pause_reason")
+    )
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("users.id", ondelete="SET NULL"))
     launched_at: Mapped[datetime | None]
     expanded_at: Mapped[datetime | None]

@@ -30,6 +30,7 @@ class WebhookEventType(StrEnum):
     BATCH_COMPLETED = "batch.completed"
     BATCH_FAILED = "batch.failed"
     BATCH_CANCELLED = "batch.cancelled"
+    BUDGET_REACHED = "budget.reached"
     VARIANT_COMPLETED = "variant.completed"
     REVIEW_COMPLETED = "review.completed"
     ENDPOINT_DISABLED = "endpoint.disabled"

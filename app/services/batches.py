@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import Conflict
-from app.models import Batch, BatchState, Campaign, JobState, RenderJob
+from app.models import Batch, BatchState, Campaign, JobState, PauseReason, RenderJob
 from app.queues import Queue, ring_after_commit
 from app.services import completion
 from app.services.batch_creation import create_batch, duplicate_batch, estimate_batch
+from app.services.budgets import change_cap, check_cap, go_on
 from app.services.jobs import transition
 from app.services.progress import (
     UNSUCCESSFUL_STATES,
@@ -42,6 +43,7 @@ __all__ = [
     "pause_batch",
     "resume_batch",
     "retry_failed",
+    "set_spend_cap",
 ]
 
 
@@ -73,9 +75,13 @@ def list_batches(
     return list(session.scalars(query.order_by(Batch.id.desc()).limit(limit)))
 
 
-def launch_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
-    """Start the work that the quote prices."""
+def launch_batch(
+    session: Session, actor: Actor, batch_id: UUID, *, spend_cap_micros: int | None = None
+) -> Batch:
+    """Start the work that the quote prices; with a cap it pauses before it would spend more."""
     batch = _change(session, actor, batch_id, verb="launched", sources=(BatchState.PREVIEWING,))
+    if spend_cap_micros is not None:
+        batch.spend_cap_micros = check_cap(spend_cap_micros)
     batch.state = BatchState.EXPANDING
     batch.launched_at = session.scalar(select(func.now()))
     session.flush()
@@ -95,10 +101,28 @@ def pause_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
 def resume_batch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
     """Go on where `pause_batch` stopped, be it the expansion or the renders."""
     batch = _change(session, actor, batch_id, verb="resumed", sources=(BatchState.PAUSED,))
-    is_expanded = batch.expanded_at is not None
-    batch.state = BatchState.RUNNING if is_expanded else BatchState.EXPANDING
+    if batch.pause_reason is PauseReason.BUDGET:
+        raise Conflict(
+            "This batch has reached its spend cap. Raise the cap to go on, or cancel it."
+        )
+    go_on(batch)
     session.flush()
     ring_after_commit(session, Queue.CONTROL)
+    return batch
+
+
+def set_spend_cap(
+    session: Session, actor: Actor, batch_id: UUID, *, spend_cap_micros: int | None
+) -> Batch:
+    """Change what a batch may spend at most (None: its quote); a higher cap lets it go on."""
+    sources = (
+        BatchState.PREVIEWING,
+        BatchState.EXPANDING,
+        BatchState.RUNNING,
+        BatchState.PAUSED,
+    )
+    batch = _change(session, actor, batch_id, verb="given a spend cap", sources=sources)
+    change_cap(session, batch, spend_cap_micros)
     return batch
 
 

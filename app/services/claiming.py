@@ -22,6 +22,7 @@ from app.models import (
     Variant,
 )
 from app.services import jobs
+from app.services.budgets import keep_within_cap
 from app.services.claimed import AnyRow, ClaimedGroup, claimed_job, effective_key
 from app.services.completion import complete_if_done
 from app.services.ranking import Candidate, rank_candidates
@@ -73,7 +74,8 @@ def claim(
             tried.add(candidate.unit_key)
             if not _lock(session, candidate.unit_key):
                 continue
-            rows = _to_render(session, _waiting_rows(session, candidate, limit=limit))
+            waiting = _waiting_rows(session, candidate, limit=limit)
+            rows = keep_within_cap(session, _to_render(session, waiting))
             if rows:
                 return _lease(session, candidate, rows, worker=worker, terms=terms)
     return None
@@ -125,6 +127,7 @@ def _waiting_rows(session: Session, candidate: Candidate, *, limit: int) -> Sequ
             Variant.variant_key,
             Variant.draft_id,
             Batch.launched_at,
+            Batch.spend_cap_micros,
             Batch.spec["force_render"].as_boolean().label("is_forced"),
         )
         .join(Variant, Variant.id == RenderJob.variant_id)

@@ -10,13 +10,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.access import Actor
-from app.models import Batch, BatchState, JobState
+from app.models import Batch, BatchState, JobState, PauseReason
 from app.services import batches
 from app.services.batches import Progress
 from app.services.completion import WAITING_STATES
 from app.services.setbacks import Setback
 from app.web.advice import advice_for
 from app.web.formatting import duration
+from app.web.spend_caps import write_amount
 
 # In the order of the bar; states without a colour of their own share one.
 ENDED_SEGMENTS = (
@@ -80,6 +81,10 @@ def progress_context(session: Session, actor: Actor, batch: Batch) -> dict[str, 
         "currency": progress.quote.currency,
         "spent_micros": progress.cost_micros,
         "quoted_micros": progress.quote.cost_micros,
+        "cap_micros": batch.spend_cap_micros,
+        "cap_text": write_amount(batch.spend_cap_micros) if batch.spend_cap_micros else "",
+        "is_capped_out": batch.state is BatchState.PAUSED
+        and batch.pause_reason is PauseReason.BUDGET,
         "full_micros": progress.quote.full_cost_micros,
         "work": _work(progress),
         "phase": progress.phase_words,
@@ -135,6 +140,9 @@ def _segments(counts: dict[JobState, int], in_flight: float) -> list[tuple[str, 
 
 def _actions(batch: Batch, failed: int) -> list[str]:
     actions = [*ACTIONS.get(batch.state, ())]
+    # Only a higher cap lets it go on.
+    if batch.pause_reason is PauseReason.BUDGET and "resume" in actions:
+        actions.remove("resume")
     if failed and batch.state in (*LIVE_STATES, BatchState.COMPLETED):
         actions.append("retry")
     # What finishes drafts is made on the page of the drafts.

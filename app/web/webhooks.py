@@ -31,6 +31,7 @@ EVENT_WORDS = {
     WebhookEventType.BATCH_COMPLETED: "A batch has ended, with counts and spend.",
     WebhookEventType.BATCH_FAILED: "A batch could not be expanded; the reason comes along.",
     WebhookEventType.BATCH_CANCELLED: "A cancelled batch has ended.",
+    WebhookEventType.BUDGET_REACHED: "A batch has reached its spend cap and pauses.",
     WebhookEventType.VARIANT_COMPLETED: "Variants have ended, up to 50 in one message.",
     WebhookEventType.REVIEW_COMPLETED: "Every variant of a batch is approved or rejected.",
     WebhookEventType.ENDPOINT_DISABLED: "A webhook endpoint was switched off.",

@@ -10,8 +10,9 @@ from pydantic import Field
 from app.api.schemas.base import Id, Input, Output, Page, PageQuery, Text, Time
 from app.api.schemas.campaigns import ParameterInput, RenderSettingsInput, Settings
 from app.models import Batch as BatchRow
-from app.models import BatchState, ExpansionMode, JobState
+from app.models import BatchState, ExpansionMode, JobState, PauseReason
 from app.models import Quote as QuoteRow
+from app.services.budgets import MAX_CAP_MICROS
 from app.services.progress import FailureSummary
 from app.services.progress import Progress as ProgressValue
 from app.services.promotions import MAX_VARIANTS
@@ -22,6 +23,9 @@ from engine import registry
 MAX_SEED = registry.MAX_SEED - MAX_TAKES
 MAX_SAMPLE = 1_000_000
 MAX_PREVIEWS = 12
+CAP_DESCRIPTION = (
+    "The batch pauses before it would be charged more than this; null: the quote is the limit."
+)
 
 
 class Rule(Input):
@@ -72,6 +76,9 @@ class BatchInput(Input):
 
 
 class BatchCreate(BatchInput):
+    spend_cap_micros: int | None = Field(
+        default=None, ge=1, le=MAX_CAP_MICROS, description=CAP_DESCRIPTION
+    )
     launch: bool = Field(default=False, description="Launch at once, at the price of the quote.")
 
 
@@ -86,6 +93,7 @@ class ProfilePrice(Output):
     cost_micros: int
     guard_cost_micros: int
     estimated_s: float | None
+    is_estimate: bool
 
 
 class QuotedDrafts(Output):
@@ -93,7 +101,6 @@ class QuotedDrafts(Output):
 
     `cost_micros` is what these steps would cost. Variants whose draft's state is not kept any more
     are rendered from the first step, at the full price.
-    is_estimate: bool
     """
 
     variants: int
@@ -142,6 +149,7 @@ class Quote(Output):
                     cost_micros=price["cost_micros"],
                     guard_cost_micros=price.get("guard_cost_micros", 0),
                     estimated_s=price.get("estimated_s"),
+                    is_estimate=price.get("is_estimate", False),
                 )
                 for name, price in prices.items()
             },
@@ -149,7 +157,6 @@ class Quote(Output):
             and QuotedDrafts(**{name: drafts[name] for name in QuotedDrafts.model_fields}),
             finish_cost_micros=row.details.get("finish_cost_micros"),
             created_at=row.created_at,
-                    is_estimate=price.get("is_estimate", False),
         )
 
 
@@ -199,6 +206,10 @@ class BatchSummary(Output):
     mode: ExpansionMode
     variant_count: int
     failure: str | None
+    spend_cap_micros: int | None
+    pause_reason: PauseReason | None = Field(
+        description="`budget`: the spend cap is reached; null where a person paused it."
+    )
     created_at: Time
     launched_at: Time | None
     completed_at: Time | None
@@ -263,6 +274,10 @@ class PromotionCreate(Input):
 
     variant_ids: list[Id] | None = Field(default=None, min_length=1, max_length=MAX_VARIANTS)
     launch: bool = Field(default=False, description="Launch at once, at the price of the quote.")
+
+
+class SpendCap(Input):
+    spend_cap_micros: int | None = Field(ge=1, le=MAX_CAP_MICROS, description=CAP_DESCRIPTION)
 
 
 class Retried(Output):
