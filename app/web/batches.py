@@ -44,13 +44,6 @@ VERBS: dict[str, tuple[Verb, str]] = {
     "cancel": (batches.cancel_batch, "Cancelled. What is finished stays yours."),
     "retry": (batches.retry_failed, "The failed variants are tried again."),
 }
-
-
-@blueprint.post("/campaigns/<uuid:campaign_id>/batches")
-@signed_in
-def create(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
-    """A new batch from the campaign's saved values."""
-    details = campaigns.get_campaign(session, actor, campaign_id)
 # What somebody asked for who did not see that it is done: no error, and nothing is done twice.
 ALREADY = {
     ("launch", BatchState.EXPANDING): "It is already running.",
@@ -63,6 +56,13 @@ ALREADY = {
     ("resume", BatchState.RUNNING): "It is already going on.",
     ("cancel", BatchState.CANCELLED): "It is already cancelled.",
 }
+
+
+@blueprint.post("/campaigns/<uuid:campaign_id>/batches")
+@signed_in
+def create(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
+    """A new batch from the campaign's saved values."""
+    details = campaigns.get_campaign(session, actor, campaign_id)
     form = form_of(details)
     try:
         batch = batches.create_batch(
