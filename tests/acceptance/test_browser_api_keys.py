@@ -37,6 +37,7 @@ def test_a_key_is_made_copied_and_revoked(
     take_screenshot(page, "api-keys-form")
     page.get_by_role("button", name="Make the key").click()
     secret = page.get_by_label("API key", exact=True).input_value()
+    expect(page.get_by_role("button", name="Copy the key")).to_be_visible()
     take_screenshot(page, "api-keys-secret")
     headers = {"Authorization": f"Bearer {secret}"}
     assert httpx.get(f"{site.url}/v1/account", headers=headers).status_code == 200

@@ -44,6 +44,12 @@ def test_words_that_the_model_knows_go_where_one_typed_last(form: Page) -> None:
     form.locator("[data-word='beach']").click()
     form.locator("[data-word='snow']").click()
     expect(form.locator("#values-1")).to_have_value("beach\nsnow")
+    beach = form.locator("[data-preset='beach']")
+    form.locator("#values-1").fill("a Beach\nsnow")
+    expect(beach).to_have_attribute("aria-pressed", "true")
+    beach.click()
+    expect(form.locator("#values-1")).to_have_value("snow")
+    expect(beach).to_have_attribute("aria-pressed", "false")
 
 
 def test_the_count_turns_red_as_soon_as_a_batch_would_be_too_large(form: Page) -> None:
@@ -52,6 +58,9 @@ def test_the_count_turns_red_as_soon_as_a_batch_would_be_too_large(form: Page) -
     form.locator("#values-2").fill("\n".join(map(str, range(150))))
     expect(form.locator(".headline-figure--over")).to_have_text("22,500")
     expect(form.locator("#overrun")).to_contain_text("this workspace allows 10,000 per batch")
+    for number in (1, 2):
+        expect(form.locator(f"#values-{number}")).to_have_attribute("aria-invalid", "true")
+        expect(form.locator(f"#values-{number}-error")).to_contain_text("fewer of these values")
     beside_the_values = form.locator("#variant-count", has_text="22,500 variants")
     expect(beside_the_values).to_be_hidden()
     form.set_viewport_size(PHONE)
@@ -59,6 +68,7 @@ def test_the_count_turns_red_as_soon_as_a_batch_would_be_too_large(form: Page) -
     form.locator("#values-2").fill("Paris")
     expect(form.locator(".headline-figure")).to_have_text("150")
     expect(form.locator(".headline-figure--over")).to_have_count(0)
+    expect(form.locator("[aria-invalid=true]")).to_have_count(0)
 
 
 def test_the_red_of_a_field_goes_once_it_is_mended(form: Page) -> None:

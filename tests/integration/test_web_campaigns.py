@@ -140,7 +140,12 @@ def test_the_preview_says_at_once_that_there_are_too_many_variants(editor: Brows
     assert "Take a sample" in live
     assert "headline-figure--over" not in editor.post("/campaigns/preview", FORM).text
     # What is sent all the same is refused with the same words, once.
-    assert editor.post("/campaigns/new", many | {"then": "quote"}).text.count(told) == 1
+    refused = editor.post("/campaigns/new", many | {"then": "quote"}).text
+    assert refused.count(told) == 1
+    # The page says that red fields say what to change: both lists of values are.
+    for field in ("values-1", "values-2"):
+        assert re.search(rf'id="{field}"[^>]* aria-invalid="true"', refused)
+        assert re.search(rf'id="{field}-error"[^>]*>[^<]*fewer of these values', refused)
 
 
 def test_a_value_that_is_too_long_is_told_once_beside_its_field(editor: Browser) -> None:

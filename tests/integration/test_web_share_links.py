@@ -130,6 +130,8 @@ def test_a_link_ends_when_it_is_taken_back_and_when_its_time_is_over(
         answer = Browser(app).get(path)
         assert answer.status_code == 404
         assert "expired or was taken back" in answer.text
+        assert "All campaigns" not in answer.text, "outsiders have none"
+    assert "All campaigns" in editor.get("/campaigns/nowhere").text
 
 
 def test_guessing_tokens_is_slowed_down(app: Flask, editor: Browser, batch_id: UUID) -> None:

@@ -46,13 +46,17 @@ function lines(textarea) {
   return textarea.value.split("\n").map((line) => line.trim()).filter(Boolean);
 }
 
+// “A beach” is the known value “beach” as well.
+function bare(text) {
+  return text.trim().toLowerCase().replace(/^(?:an?|the)\s+/, "");
+}
+
 function togglePreset(button) {
   const textarea = document.getElementById(button.getAttribute("aria-controls"));
   const value = button.dataset.preset;
   const present = lines(textarea);
-  const next = present.includes(value)
-    ? present.filter((line) => line !== value)
-    : [...present, value];
+  const others = present.filter((line) => bare(line) !== bare(value));
+  const next = others.length < present.length ? others : [...present, value];
   textarea.value = next.join("\n");
   textarea.dispatchEvent(new Event("input", { bubbles: true }));
 }
@@ -63,8 +67,9 @@ function refreshAll() {
 
 function refresh(textarea) {
   const present = lines(textarea);
+  const known = new Set(present.map(bare));
   for (const button of document.querySelectorAll(`[aria-controls="${textarea.id}"][data-preset]`)) {
-    button.setAttribute("aria-pressed", String(present.includes(button.dataset.preset)));
+    button.setAttribute("aria-pressed", String(known.has(bare(button.dataset.preset))));
   }
   const count = document.querySelector(`[data-count-of="${textarea.id}"]`);
   if (count) count.textContent = present.length === 1 ? "1 value" : `${present.length} values`;
