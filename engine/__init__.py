@@ -18,16 +18,21 @@ segments     slices of a run, stored, resumed  pipelines   one file per model fa
 branches     edges being run, their accounts   edge_runner edges as rows of one batch
 tree_runner  a family's tree, depth first
 engine       `Engine.generate(requests)`       __main__    the engine on the command line
+advice       what libraries need not say
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.advice import withhold_torchvision_advice
+
 if TYPE_CHECKING:
     from engine.engine import Engine
 
 __all__ = ["Engine"]
+
+withhold_torchvision_advice()
 
 
 def __getattr__(name: str) -> Any:
