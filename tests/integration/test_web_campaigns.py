@@ -357,16 +357,16 @@ def test_pausing_resuming_and_cancelling(editor: Browser) -> None:
     ]:
         assert editor.post(f"{batch}/{verb}").status_code == 302
         assert words in editor.get(batch).text
-    cancelled = editor.get(batch).text
-    progress = cancelled.split('id="progress"')[1].split("</section>")[0]
-    assert "Waiting" not in progress
-    assert "Back to the campaign" in cancelled
-    assert "100%" not in cancelled
         # From a second tab, which does not know yet: no error, and the batch as it is.
         again = editor.post(f"{batch}/{verb}", follow_redirects=True)
         assert again.status_code == 200
         assert "It is already" in again.text
         assert words in again.text
+    cancelled = editor.get(batch).text
+    progress = cancelled.split('id="progress"')[1].split("</section>")[0]
+    assert "Waiting" not in progress
+    assert "Back to the campaign" in cancelled
+    assert "100%" not in cancelled
     again = editor.post(f"{batch}/duplicate")
     assert again.status_code == 302
     assert "Ready to launch" in editor.get(again.location).text
