@@ -37,13 +37,16 @@ class GroupClock:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.phase = WorkPhase.RENDERING
         self._clock = clock
+        # Whose weights the engine has in memory.
+        self._model_id: str | None = None
         # Seconds after the last step for each second of steps, as it was in the last group.
         self._learned: dict[RenderSettings, float] = {}
         self._course = _Course()
 
     def begin(self, group: ClaimedGroup) -> None:
-        """A group was claimed."""
-        self.phase = WorkPhase.RENDERING
+        """A group was claimed; its model is loaded unless the group before had the same."""
+        is_loaded = group.jobs[0].settings.model_id == self._model_id
+        self.phase = WorkPhase.RENDERING if is_loaded else WorkPhase.LOADING
         self._course = _Course(group.jobs)
 
     def note_steps(self, done: int, planned: int) -> None:
@@ -51,6 +54,8 @@ class GroupClock:
         course, now = self._course, self._clock()
         if course.first is None:
             course.first = (now, done)
+            self._model_id = course.jobs[0].settings.model_id
+            self.phase = WorkPhase.RENDERING
         first_at, first_done = course.first
         if done > first_done:
             course.steps_s = (now - first_at) * planned / (done - first_done)

@@ -15,9 +15,12 @@ from app.models.render_job import JobPurpose
 
 
 class WorkPhase(StrEnum):
+    """What counts for a batch first stands first: one worker may load while another renders."""
+
     RENDERING = "rendering"  # denoising steps
     CHECKING = "checking"  # some of the group are rendered once more, and compared
     FINISHING = "finishing"  # decoding, encoding, storing
+    LOADING = "loading"  # the model is not in memory yet
 
 
 class WorkerProgress(WorkspaceScoped, Base):

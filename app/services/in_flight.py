@@ -30,6 +30,7 @@ STALE_AFTER_S = 90.0
 FORGET_AFTER_S = 3_600.0
 # What is left of a group as long as it has not ended.
 ALMOST_DONE = 0.97
+AFTER_STEPS = (WorkPhase.CHECKING, WorkPhase.FINISHING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +68,9 @@ class Steps:
 class InFlight:
     """What is done of running renders, in renders, and since when the first worker is at it.
 
-    `phase` is the earliest that one of the workers is in; `overdue_s` for how long all of them
-    have been at the end of what they are in longer than foreseen, which says nothing of their pace.
+    `phase` is the first, by their order, that one of the workers is in; `overdue_s` for how long
+    all of them have been at the end of what they are in longer than foreseen, which says nothing of
+    their pace.
     """
 
     renders: float = 0.0
@@ -94,7 +96,7 @@ def report(session: Session, *, worker: str, in_hand: InHand | None) -> None:
         "in_hand": literal(list(in_hand.job_ids), ARRAY(Uuid)),
     }
     # From the batch's row, so that a batch that was deleted is no error.
-    steps_done_at = null() if in_hand.phase is WorkPhase.RENDERING else func.now()
+    steps_done_at = func.now() if in_hand.phase in AFTER_STEPS else null()
     found = select(
         literal(worker), Batch.workspace_id, Batch.id, steps_done_at, *columns.values()
     ).where(Batch.id == in_hand.batch_id)

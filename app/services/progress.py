@@ -28,7 +28,11 @@ from app.services.scoping import get_in_workspace
 from app.services.setbacks import Setback, count_returned, find_silent
 
 # Denoising needs no word: it is what people take rendering for.
-PHASE_WORDS = {WorkPhase.CHECKING: "checking quality", WorkPhase.FINISHING: "finishing the files"}
+PHASE_WORDS = {
+    WorkPhase.CHECKING: "checking quality",
+    WorkPhase.FINISHING: "finishing the files",
+    WorkPhase.LOADING: "loading the model",
+}
 MOVING_STATES = (BatchState.EXPANDING, BatchState.RUNNING)
 UNSUCCESSFUL_STATES = (JobState.FAILED, JobState.QUARANTINED)
 

@@ -52,7 +52,9 @@ def _shown(steps: Steps) -> StepsShown:
     words = f"Step {steps.done:,} of {steps.planned:,}"
     if steps.job_count > 1:
         words += f" of the {count(steps.job_count, 'variant')} rendered together"
-    if steps.phase is WorkPhase.CHECKING:
+    if steps.phase is WorkPhase.LOADING:
+        words = "Loading the model"
+    elif steps.phase is WorkPhase.CHECKING:
         words = "All steps are done: the quality is being checked"
     elif steps.done >= steps.planned:
         words = "All steps are done: the file is being written"

@@ -164,11 +164,13 @@ def test_the_time_that_a_batch_stood_still_does_not_slow_its_pace(
 
 
 @pytest.mark.usefixtures("weights")
-def test_the_page_says_that_quality_is_being_checked(
+def test_the_page_says_what_is_done_beside_the_steps(
     database: Database, editor: Browser, running_batch: Batch
 ) -> None:
     with database.system_scope() as session:
         leases.claim(session, worker="worker-1")
+    say(database, running_batch, 0, phase=WorkPhase.LOADING)
+    assert "loading the model" in editor.get(f"/batches/{running_batch.id}/progress").text
     say(database, running_batch, 16, phase=WorkPhase.CHECKING)
     assert "checking quality" in editor.get(f"/batches/{running_batch.id}/progress").text
     say(database, running_batch, 16, phase=WorkPhase.FINISHING)

@@ -55,6 +55,21 @@ def clock() -> Clock:
     return Clock()
 
 
+def test_before_the_first_step_of_another_model_it_is_loaded(clock: Clock) -> None:
+    group_clock, group = GroupClock(clock=clock), make_group(2)
+    group_clock.begin(group)
+    assert group_clock.phase is WorkPhase.LOADING
+    group_clock.take_up()
+    assert group_clock.phase is WorkPhase.LOADING
+    group_clock.note_steps(2, 2 * STEPS)
+    assert group_clock.phase is WorkPhase.RENDERING
+    group_clock.begin(make_group(2))
+    assert group_clock.phase is WorkPhase.RENDERING, "it is in memory now"
+    other = replace(group.jobs[0], settings=replace(SETTINGS, model_id="another"))
+    group_clock.begin(replace(group, jobs=(other,)))
+    assert group_clock.phase is WorkPhase.LOADING
+
+
 def step_through(group_clock: GroupClock, clock: Clock, group: ClaimedGroup) -> None:
     """All steps of a group that is batched, a second each."""
     group_clock.begin(group)
@@ -68,7 +83,7 @@ def step_through(group_clock: GroupClock, clock: Clock, group: ClaimedGroup) -> 
 def test_a_group_is_rendered_then_checked_then_finished(clock: Clock) -> None:
     group_clock, group = GroupClock(clock=clock), make_group(2)
     group_clock.begin(group)
-    assert group_clock.phase is WorkPhase.RENDERING
+    assert group_clock.phase is WorkPhase.LOADING
     step_through(group_clock, clock, group)
     assert group_clock.phase is WorkPhase.FINISHING
     group_clock.take_up()
