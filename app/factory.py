@@ -34,6 +34,7 @@ from app.web import (
     request_log,
     reviewing,
     row_use,
+    schedules,
     security,
     share_links,
     spend_caps,
@@ -81,6 +82,7 @@ def create_app(config: Config | None = None) -> Flask:
         quality,
         webhooks,
         api_keys,
+        schedules,
     ):
         app.register_blueprint(module.blueprint)
     app.register_blueprint(v1.make_blueprint(csrf))

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.access import Actor
 from app.models import Batch, ExpansionMode, Quote
-from app.services import batches
+from app.services import batches, schedules
 from app.services.quotes import QuoteValue
 from app.services.specs import BatchSpec, SpecParameter
 from app.web.facts import mode_words, settings_facts
@@ -86,6 +86,7 @@ def quote_context(session: Session, actor: Actor, batch: Batch) -> dict[str, Any
         "saved_micros": quote.full_cost_micros - quote.cost_micros,
         "samples": sample_prompts(session, batch, spec),
         "unknown": unknown_values(session, batch, spec),
+        "schedules": schedules.list_schedules(session, actor, batch_id=batch.id),
         "model_label": get_model(spec.settings.model_id).label,
         "noun": "image" if spec.settings.task.is_image else "clip",
         "settings_facts": facts,
