@@ -56,7 +56,7 @@ def test_landmarks_are_offered_and_missing_ones_told_at_the_values(editor: Brows
     form = FORM | {"values:geography": "Paris\nFremont, CA"}
     offered = editor.post("/campaigns/preview", form).text
     assert 'data-insert="geography | landmark"' in offered
-    assert 'data-word="the Eiffel Tower"' in offered
+    assert 'data-phrase="the Eiffel Tower"' in offered
     prompt = "a sneaker at {{ geography|landmark }} on {{ backdrop }}"
     missing = editor.post("/campaigns/preview", form | {"prompt": prompt}).text
     assert "No landmark is known of “Fremont, CA”; say what stands in its place" in missing

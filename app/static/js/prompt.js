@@ -9,8 +9,8 @@ export function startPromptTools() {
     if (insert) insertPlaceholder(insert.dataset.insert);
     const preset = event.target.closest("[data-preset]");
     if (preset) togglePreset(preset);
-    const word = event.target.closest("[data-word]");
-    if (word) insertWord(word.dataset.word);
+    const word = event.target.closest("[data-word], [data-phrase]");
+    if (word) insertWord(word.dataset.word ?? word.dataset.phrase);
   });
   document.addEventListener("focusin", (event) => {
     if (event.target.matches("#prompt, [data-values]")) lastField = event.target.id;
