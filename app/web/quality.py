@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.services.batch_quality import set_profile
+from app.services.batches import get_batch
 from app.web.scope import signed_in
 from engine.types import QualityProfile
 
@@ -22,6 +23,7 @@ blueprint = Blueprint("quality", __name__, url_prefix="/batches")
 def choose(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValue:
     """Quote a batch that is not launched yet in another quality."""
     require(actor, Action.EDIT)
+    get_batch(session, actor, batch_id)
     try:
         profile = QualityProfile(request.form.get("profile", ""))
     except ValueError:
