@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, time, timedelta
-from threading import Barrier, Thread
+from threading import Barrier
 from typing import Any
 from uuid import UUID
 
@@ -167,7 +168,7 @@ def test_four_schedulers_fire_each_occurrence_once_over_days_of_clock_changes(
     won: list[UUID] = []
     barrier = Barrier(4)
 
-    def run_scheduler() -> None:
+    def run_steps() -> None:
         for step in range(1, 89):
             barrier.wait()
             with database.system_scope() as session:
@@ -181,11 +182,17 @@ def test_four_schedulers_fire_each_occurrence_once_over_days_of_clock_changes(
                     if schedule_firing.fire(session, due, now=now) is not None:
                         won.append(id_)
 
-    threads = [Thread(target=run_scheduler) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def run_scheduler() -> None:
+        try:
+            run_steps()
+        except BaseException:
+            # The others would wait for this one for ever.
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(4) as schedulers:
+        ended = [schedulers.submit(run_scheduler) for _ in range(4)]
+    assert [future.exception() for future in ended] == [None] * 4
     found_by_schedule = {
         schedule_id: [item.occurrence for item in shelf.fires(schedule_id)]
         for schedule_id in expected
