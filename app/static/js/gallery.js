@@ -54,7 +54,17 @@ function noteGone(picture) {
   words.className = "tile__state tile__gone small";
   words.textContent = "The picture is gone";
   media.append(words);
-  window.htmx.trigger("#missing", "picture-gone");
+  media.setAttribute("aria-label", `${media.getAttribute("aria-label")}. ${words.textContent}`);
+  askForMissing();
+}
+
+function askForMissing() {
+  const box = document.querySelector("[data-missing-url]");
+  if (!box) return;
+  const url = box.dataset.missingUrl;
+  // Once is enough for all of them.
+  delete box.dataset.missingUrl;
+  window.htmx.ajax("GET", url, { target: box, swap: "innerHTML" });
 }
 
 function stopOutside(event) {
