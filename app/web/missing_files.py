@@ -53,8 +53,9 @@ def render(session: Session, actor: Actor, batch_id: UUID) -> ResponseReturnValu
         flash(error.message, "error")
         return redirect(url_for("batches.show", batch_id=batch_id))
     kept = missing.looked_at - missing.variant_count
-    gone = count(missing.variant_count, "variant")
-    words = f"This renders and charges only what is gone: {gone}."
+    rendered = batch.variant_count - kept
+    what = "is gone" if rendered == missing.variant_count else "is gone or was never finished"
+    words = f"This renders and charges only what {what}: {count(rendered, 'variant')}."
     if kept:
         words += f" What is still there ({kept:,}) is taken over free of charge."
     flash(words, "info")

@@ -53,5 +53,5 @@ def test_lost_files_are_told_in_the_gallery_and_before_an_export(
     take_screenshot(page, "lost-files-export")
     check_accessibility(page)
     page.get_by_role("button", name="Price rendering again").click()
-    expect(page.get_by_text("only what is gone: 2 variants.")).to_be_visible()
+    expect(page.get_by_text("gone or was never finished: 3 variants.")).to_be_visible()
     take_screenshot(page, "lost-files-quote")

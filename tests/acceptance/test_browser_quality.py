@@ -1,4 +1,4 @@
-"""The qualities beside a quote, and the switch to a closer one that costs less, in a real browser."""
+"""The qualities beside a quote, and the switch to a closer one that costs less, in a browser."""
 
 from __future__ import annotations
 
