@@ -14,7 +14,7 @@ from engine.tiny.runs import RunFolder, Timer, cosine
 from engine.tiny.scenes import Scene
 
 FRAMES_SEEN = 5
-STEPS = 1600
+STEPS = 6000
 BATCH = 32
 # Geography and audience can be absent: class 0 of every attribute means "none".
 CLASSES = {name: ("none", *values) for name, values in vocabulary.ATTRIBUTES.items()}
@@ -65,7 +65,7 @@ def _augment(views: Tensor) -> Tensor:
     """Blur, noise and exposure: rendered clips are softer than the generator's."""
     if torch.rand(()) < 0.6:
         small = F.interpolate(
-            views, scale_factor=float(torch.empty(()).uniform_(0.35, 0.9)), mode="area"
+            views, scale_factor=float(torch.empty(()).uniform_(0.25, 0.9)), mode="area"
         )
         views = F.interpolate(small, size=views.shape[-2:], mode="bilinear")
     noise = torch.randn_like(views) * float(torch.rand(()) * 0.08)

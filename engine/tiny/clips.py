@@ -37,7 +37,7 @@ class ClipCache:
     def _path(self, bucket: str, shard: int) -> Path:
         return self.folder / bucket.replace(":", "x") / f"{shard:04d}.npy"
 
-    def _seeds(self, bucket: str, shard: int) -> range:
+    def seeds(self, bucket: str, shard: int) -> range:
         """Seeds of one shard; buckets never share a seed."""
         first = FIRST_TRAINING_SEED * (1 + list(vocabulary.SIZES).index(bucket))
         return range(first + shard * self.shard_clips, first + (shard + 1) * self.shard_clips)
@@ -57,7 +57,7 @@ class ClipCache:
 
     def render(self, bucket: str, shard: int) -> tuple[np.ndarray, list[Scene]]:
         """Clips (N, F, H, W, 3) uint8 of one shard and their scenes, without keeping them."""
-        seeds = self._seeds(bucket, shard)
+        seeds = self.seeds(bucket, shard)
         clips = np.stack([render_seeded(bucket, seed).numpy() for seed in seeds])
         return clips, [training_scene(seed) for seed in seeds]
 

@@ -10,8 +10,9 @@ from diffusers import AutoencoderKLWan
 from torch import Tensor
 
 from engine.tiny import vocabulary
-from engine.tiny.clips import ClipCache
+from engine.tiny.clips import ClipCache, training_scene
 from engine.tiny.runs import RunFolder, Timer, to_model_range
+from engine.tiny.scenes import product_cover
 from engine.tiny.vae import build_vae, encode_clips, whole_clip_passes
 
 HELD_OUT_SHARDS = 1  # the first shard of each bucket validates and is never trained on
@@ -101,15 +102,47 @@ class LatentCache:
             self.run.log("latents", bucket=bucket, shard=shard)
         return True
 
+    def load_covers(self, bucket: str) -> Tensor:
+        """How much of each token of the training clips shows the product: 0 to 1, (N, 1, F, h, w).
+
+        Worked out once for each shard and kept beside its latents.
+        """
+        covers = []
+        for shard in range(HELD_OUT_SHARDS, len(self._paths(bucket))):
+            path = self._path(bucket, shard).with_suffix(".cover")
+            if not path.exists():
+                torch.save(self._shard_covers(bucket, shard), path)
+            covers.append(torch.load(path, weights_only=True))
+        return torch.cat(covers).float()
+
+    def _shard_covers(self, bucket: str, shard: int) -> Tensor:
+        height, width = vocabulary.SIZES[bucket]
+        covers = [
+            token_cover(product_cover(training_scene(seed), height=height, width=width, seed=seed))
+            for seed in self.clips.seeds(bucket, shard)
+        ]
+        return torch.stack(covers).half()
+
+    def _paths(self, bucket: str) -> list[Path]:
+        return sorted(self._path(bucket, 0).parent.glob("????.pt"))
+
     def load(self, bucket: str, *, held_out: bool) -> tuple[Tensor, list[dict[str, str | None]]]:
         """Latents (N, C, F, H, W) as float16 and the attributes of each clip."""
-        paths = sorted(self._path(bucket, 0).parent.glob("????.pt"))
+        paths = self._paths(bucket)
         paths = paths[:HELD_OUT_SHARDS] if held_out else paths[HELD_OUT_SHARDS:]
         if not paths:
             raise FileNotFoundError(f"no latents in {self.folder}; encode some: --stage latents")
         shards = [torch.load(path, weights_only=True) for path in paths]
         latents = torch.cat([shard["latents"] for shard in shards])
         return latents, [scene for shard in shards for scene in shard["scenes"]]
+
+
+def token_cover(cover: Tensor) -> Tensor:
+    """Mean of a clip's cover (F, H, W) over each token's pixels: (1, 1 + (F - 1) / 4, h, w)."""
+    frames, height, width = cover.shape
+    blocks = cover.reshape(frames, height // 16, 16, width // 16, 16).mean((2, 4))
+    later = blocks[1:].reshape((frames - 1) // 4, 4, *blocks.shape[1:]).mean(1)
+    return torch.cat((blocks[:1], later))[None]
 
 
 @torch.no_grad()

@@ -164,23 +164,49 @@ def render(
     scene: Scene, *, height: int, width: int, seed: int, num_frames: int = vocabulary.NUM_FRAMES
 ) -> Tensor:
     """Render a clip as uint8 (num_frames, height, width, 3)."""
+    layers, path = _prepare(scene, height, width, seed, num_frames)
+    frames = _compose(layers, path, (height, width))
+    return frames.expand(num_frames, -1, -1, -1).contiguous()
+
+
+def product_cover(
+    scene: Scene, *, height: int, width: int, seed: int, num_frames: int = vocabulary.NUM_FRAMES
+) -> Tensor:
+    """How much of each pixel of `render`'s clip is the product: (num_frames, H, W), 0 to 1."""
+    layers, path = _prepare(scene, height, width, seed, num_frames)
+    cover = _warp_near(layers.product[3:], path, (height, width), lifted=True)[:, 0]
+    return cover.expand(num_frames, -1, -1)
+
+
+def _prepare(
+    scene: Scene, height: int, width: int, seed: int, num_frames: int
+) -> tuple[_Layers, Path]:
+    """The painted layers and how they move; a still scene has one frame."""
     rng = np.random.default_rng(seed)
     strength = rng.uniform(0.9, 1.1)
     layers = _paint_layers(scene, height, width, rng)
     path = movement(scene.motion, num_frames, min(height, width), strength)
-    if num_frames > 1 and scene.motion == "still":
-        still = _compose(
-            layers, Path(*(p[:1] for p in (path.shift, path.zoom, path.lift))), (height, width)
-        )
-        return still.expand(num_frames, -1, -1, -1).clone()
-    return _compose(layers, path, (height, width))
+    if scene.motion == "still":
+        path = Path(path.shift[:1], path.zoom[:1], path.lift[:1])
+    return layers, path
+
+
+def _warp_near(layer: Tensor, path: Path, size: tuple[int, int], *, lifted: bool) -> Tensor:
+    """Move a layer at the product's distance; `lifted` ones leave the ground as well."""
+    height, width = size
+    y = (torch.arange(height, dtype=torch.float32) + 0.5).view(1, height, 1)
+    x = (torch.arange(width, dtype=torch.float32) + 0.5).view(1, 1, width)
+    shift, zoom, lift = (p.view(-1, 1, 1) for p in (path.shift, path.zoom, path.lift))
+    cx, cy = width / 2, height * 0.6
+    rise = lift if lifted else 0.0
+    return _warp(layer, (x - cx) / zoom + cx - shift, (y - cy) / zoom + cy + rise, size)
 
 
 def _compose(layers: _Layers, path: Path, size: tuple[int, int]) -> Tensor:
     height, width = size
     y = (torch.arange(height, dtype=torch.float32) + 0.5).view(1, height, 1)
     x = (torch.arange(width, dtype=torch.float32) + 0.5).view(1, 1, width)
-    shift, zoom, lift = (p.view(-1, 1, 1) for p in (path.shift, path.zoom, path.lift))
+    shift, zoom = (p.view(-1, 1, 1) for p in (path.shift, path.zoom))
     cx, cy = width / 2, height * 0.6
     # Parallax: far rows follow the camera less than the rows near the product.
     near = ((y - height * 0.58) / (layers.foot_y - height * 0.58)).clamp(0, 1)
@@ -193,12 +219,10 @@ def _compose(layers: _Layers, path: Path, size: tuple[int, int]) -> Tensor:
     if not path.lift.any():
         alpha = layers.product[3:]
         props_layer = props_layer * (1 - alpha) + layers.product
-    props = _warp(props_layer, (x - cx) / zoom + cx - shift, (y - cy) / zoom + cy, size)
+    props = _warp_near(props_layer, path, size, lifted=False)
     frame = frame * (1 - props[:, 3:]) + props[:, :3]
     if path.lift.any():
-        product = _warp(
-            layers.product, (x - cx) / zoom + cx - shift, (y - cy) / zoom + cy + lift, size
-        )
+        product = _warp_near(layers.product, path, size, lifted=True)
         frame = frame * (1 - product[:, 3:]) + product[:, :3]
     vignette = 1 - 0.22 * (((x - cx) / width).square() + ((y - height / 2) / height).square())
     frame = frame * vignette

@@ -64,6 +64,7 @@ def _cool(run: RunFolder, timer: Timer, latents: LatentCache, options: argparse.
         cool_from=options.cool_from,
         favoured_values=frozenset(options.favour) - vocabulary.SIZES.keys(),
         favoured_buckets=frozenset(options.favour) & vocabulary.SIZES.keys(),
+        product_weight=options.product_weight,
     )
     return TransformerTrainer(run, plan, cool_down=options.cool_down).train(latents, timer)
 
@@ -88,6 +89,12 @@ def main() -> int:
         nargs="*",
         default=[],
         help="values and sizes, such as sneaker 16:9, that --stage cool draws twice as often",
+    )
+    parser.add_argument(
+        "--product-weight",
+        type=float,
+        default=0.0,
+        help="how much more the error on the product counts in --stage cool",
     )
     parser.add_argument("--threads", type=int, default=1, help="processor threads")
     parser.add_argument(

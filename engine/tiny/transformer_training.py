@@ -52,15 +52,21 @@ class TransformerPlan:
     # Clips that show one of these values are drawn twice as often, those of the bucket as well.
     favoured_values: frozenset[str] = frozenset()
     favoured_buckets: frozenset[str] = frozenset()
+    # How much more the error of a token counts that shows the product.
+    product_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Clean latents (B, C, F, H, W), their attributes, and whether the first frame is given."""
+    """Clean latents (B, C, F, H, W), their attributes, and whether the first frame is given.
+
+    `weights` (B, 1, F, H, W) say how much each token's error counts, on average 1.
+    """
 
     latents: Tensor
     scenes: list[dict[str, str | None]]
     is_first_given: bool
+    weights: Tensor | None = None
 
 
 class TextSource:
@@ -96,6 +102,8 @@ def flow_loss(
     with torch.autocast("cpu", torch.bfloat16):
         velocity = run_pass(noisy, rows, *text)
     error = (velocity.float() - (noise - clean)).square()
+    if batch.weights is not None:
+        error = error * batch.weights
     return error[:, :, 1:].mean() if batch.is_first_given else error.mean()
 
 
@@ -105,6 +113,11 @@ class LatentSampler:
     def __init__(self, cache: LatentCache, plan: TransformerPlan, rng: np.random.Generator) -> None:
         self.buckets = {b: cache.load(b, held_out=False) for b in vocabulary.SIZES}
         self.plan, self.rng = plan, rng
+        self._covers = (
+            {bucket: cache.load_covers(bucket) for bucket in vocabulary.SIZES}
+            if plan.product_weight
+            else {}
+        )
         self._bucket_shares = _shares(bucket in plan.favoured_buckets for bucket in self.buckets)
         self._clip_shares = {
             bucket: _shares(not plan.favoured_values.isdisjoint(s.values()) for s in scenes)
@@ -118,10 +131,15 @@ class LatentSampler:
         latents, scenes = self.buckets[bucket]
         size = self.plan.image_batch if task == "t2i" else self.plan.batch
         index = self.rng.choice(len(latents), size=size, p=self._clip_shares[bucket])
-        chosen = latents[torch.from_numpy(index)].float()
-        if task == "t2i":
-            chosen = chosen[:, :, :1]
-        return task, Batch(chosen, [scenes[i] for i in index], task == "i2v")
+        frames = slice(0, 1) if task == "t2i" else slice(None)
+        chosen = latents[torch.from_numpy(index)].float()[:, :, frames]
+        weights = None
+        if self.plan.product_weight:
+            # A token that it half covers counts in full: its outline tells it apart.
+            cover = (2 * self._covers[bucket][index][:, :, frames]).clamp(max=1)
+            weights = 1 + self.plan.product_weight * cover
+            weights = weights / weights.mean()
+        return task, Batch(chosen, [scenes[i] for i in index], task == "i2v", weights)
 
 
 def _shares(is_favoured: Iterable[bool]) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.tiny import vocabulary
-from engine.tiny.scenes import Scene, render
+from engine.tiny.scenes import Scene, product_cover, render
 
 BASE = Scene(
     product="sneaker",
@@ -74,3 +74,16 @@ def test_an_unknown_value_names_the_known_ones() -> None:
 def test_the_vocabulary_loads_without_numpy_and_torch() -> None:
     code = "import engine.tiny.vocabulary, sys; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("motion", ["still", "jump", "push in"])
+def test_the_products_cover_is_where_another_colour_changes_the_clip(motion: str) -> None:
+    scene = changed(motion=motion)
+    height, width = vocabulary.SIZES["16:9"]
+    cover = product_cover(scene, height=height, width=width, seed=7, num_frames=5)
+    assert cover.shape == (5, height, width)
+    other = frames(changed(motion=motion, colour="green")).float()
+    change = (frames(scene).float() - other).abs().amax(-1)
+    assert change[cover == 0].max() == 0
+    assert change[cover > 0.99].mean() > 30
+    assert 0.02 < cover.mean() < 0.2

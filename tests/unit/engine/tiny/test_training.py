@@ -137,6 +137,21 @@ def test_favoured_clips_and_sizes_are_drawn_twice_as_often(run: RunFolder) -> No
     assert products[favoured] / products.total() == pytest.approx(expected, abs=0.03)
 
 
+def test_the_error_on_the_product_counts_more_and_the_mean_stays(run: RunFolder) -> None:
+    latents = LatentCache(run, ClipCache(run.folder("clips"), shard_clips=2))
+    covers = latents.load_covers("16:9")
+    assert covers.shape == (2, 1, 5, *WIDE)
+    assert torch.equal(covers, latents.load_covers("16:9"))
+    plan = replace(TRANSFORMER_PLAN, product_weight=3.0)
+    sampler = LatentSampler(latents, plan, np.random.default_rng(0))
+    for _ in range(10):
+        _, batch = sampler.draw()
+        assert batch.weights is not None
+        assert batch.weights.shape == (2, 1, *batch.latents.shape[2:])
+        assert float(batch.weights.mean()) == pytest.approx(1.0)
+        assert float(batch.weights.max() / batch.weights.min()) == pytest.approx(4.0, rel=0.01)
+
+
 def test_cooling_down_keeps_the_run_as_it_was_and_is_what_gets_exported(
     run: RunFolder, tmp_path: Path
 ) -> None:
