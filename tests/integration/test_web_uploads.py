@@ -158,7 +158,7 @@ def test_an_upload_says_what_each_quality_costs_before_there_is_a_batch(
     shown = editor.get(f"{page}/prices?{chosen}").text
     assert "The quality of this campaign is <strong>Exact</strong>" in shown
     assert "Faithful<p" in shown
-    assert shown.count("$") == 2
+    assert shown.count("$") == 5, "one price for each quality"
     assert "as soon as every placeholder has a column" in editor.get(f"{page}/prices").text
     with database.system_scope() as session:
         assert session.scalar(select(func.count()).select_from(Batch)) == 0
