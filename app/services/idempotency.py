@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.access import Actor
 from app.db import config_of
-from app.errors import Conflict, InvalidInput
+from app.errors import ConfigurationError, Conflict, InvalidInput
 from app.models import IdempotencyKey
 from app.services.webhook_signing import seal, unseal
 
@@ -35,6 +35,12 @@ class KeyReused(InvalidInput):
     code = "idempotency_key_reused"
 
 
+class AnswerUnreadable(Conflict):
+    """The request was carried out, and its kept answer cannot be read any more."""
+
+    code = "idempotency_answer_unreadable"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """An answer as it was given: its status and its JSON."""
@@ -52,7 +58,8 @@ def find_answer(session: Session, actor: Actor, key: str, *, asked: str) -> Answ
     """The answer given under this key before, or None: then the caller owns it until the end.
 
     Held by a lock of the transaction, so a crash frees the key together with the effect. KeyInUse
-    while another transaction holds it, KeyReused when `asked`, the fingerprint, is another one.
+    while another transaction holds it, KeyReused when `asked`, the fingerprint, is another one,
+    AnswerUnreadable when the answer was sealed under another ADLOOM_SECRET_KEY.
     """
     _check_key(key)
     lock = func.hashtextextended(f"{actor.workspace_id}:{key}", 0)
@@ -72,7 +79,15 @@ def find_answer(session: Session, actor: Actor, key: str, *, asked: str) -> Answ
             "This Idempotency-Key was used for another request. Use a new key for a new request.",
             field="Idempotency-Key",
         )
-    body = unseal(kept.body_sealed, secret_key=config_of(session).secret_key)
+    try:
+        body = unseal(kept.body_sealed, secret_key=config_of(session).secret_key)
+    except ConfigurationError:
+        raise AnswerUnreadable(
+            "This request was carried out before and was not carried out again. Its answer cannot "
+            "be given: ADLOOM_SECRET_KEY has changed since. Look for what was made with a GET; "
+            "use a new Idempotency-Key only to have it made once more.",
+            field="Idempotency-Key",
+        ) from None
     return Answer(status=kept.status, body=body)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,6 +167,23 @@ def test_a_kept_secret_cannot_be_read_in_the_database(api: Api, database: Databa
         kept = session.scalars(select(IdempotencyKey.body_sealed)).one()
     assert first["secret"].encode() not in kept
     assert count(database, WebhookEndpoint) == 1
+
+
+def test_a_changed_secret_key_refuses_the_request_instead_of_repeating_or_breaking_it(
+    app: Flask, api: Api, config: Config, database: Database, workspace: Workspace
+) -> None:
+    first = api.made("/campaigns", CAMPAIGN, headers=KEY)
+    secret = make_key(database, workspace)
+    changed = Api(make_app(replace(config, secret_key="another-" + "y" * 32)), secret)
+    refused = changed.post("/campaigns", CAMPAIGN, headers=KEY)
+    assert (refused.status_code, refused.json["code"]) == (409, "idempotency_answer_unreadable")
+    assert "ADLOOM_SECRET_KEY has changed" in refused.json["detail"]
+    assert count(database, Campaign) == 1
+    # The two ways out that the answer names, and the operator's: the old setting.
+    assert [item["id"] for item in changed.get("/campaigns").json["data"]] == [first["id"]]
+    assert Api(app, secret).made("/campaigns", CAMPAIGN, headers=KEY) == first
+    changed.made("/campaigns", CAMPAIGN, headers={"Idempotency-Key": "order-2"})
+    assert count(database, Campaign) == 2
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])
