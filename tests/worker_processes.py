@@ -79,16 +79,8 @@ class WorkerProcesses:
         return process
 
     def _environment(self) -> dict[str, str]:
-        config = self.config
         return {
-            **os.environ,
-            "DATABASE_URL": config.database_url,
-            "DATABASE_APP_URL": config.database_app_url,
-            "DATABASE_SYSTEM_URL": config.database_system_url,
-            "REDIS_URL": config.redis_url,
-            "STORAGE_URL": config.storage_url,
-            "ADLOOM_SECRET_KEY": config.secret_key,
-            "ADLOOM_LEASE_S": str(config.workers.lease_s),
+            **environment_of(self.config),
             "TEST_POLL_S": "0.2",
             "TEST_STEP_S": "0",
             "TEST_LOAD_S": "0",
@@ -99,6 +91,20 @@ class WorkerProcesses:
         """Ids of the jobs that were rendered to their end, one for each render."""
         log = self.folder / "renders.log"
         return [line.split()[1] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def environment_of(config: Config) -> dict[str, str]:
+    """The environment in which a process of the application has these settings."""
+    return {
+        **os.environ,
+        "DATABASE_URL": config.database_url,
+        "DATABASE_APP_URL": config.database_app_url,
+        "DATABASE_SYSTEM_URL": config.database_system_url,
+        "REDIS_URL": config.redis_url,
+        "STORAGE_URL": config.storage_url,
+        "ADLOOM_SECRET_KEY": config.secret_key,
+        "ADLOOM_LEASE_S": str(config.workers.lease_s),
+    }
 
 
 @contextlib.contextmanager
