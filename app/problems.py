@@ -100,7 +100,7 @@ def _details(error: AppError) -> list[dict[str, Any]]:
     if isinstance(error, ValidationFailed):
         return error.errors
     findings = getattr(error, "findings", ())
-    names = ("code", "row", "line", "column", "placeholder", "written")
+    names = ("code", "row", "line", "column", "placeholder", "written", "field", "term", "reason")
     return [
         {
             "message": item.message,

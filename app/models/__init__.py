@@ -13,6 +13,7 @@ from app.models.batch import (
     Quote,
     Variant,
 )
+from app.models.blocked_term import BlockedTerm
 from app.models.calibration import CalibrationRecord
 from app.models.campaign import (
     SETTING_KINDS,
@@ -74,6 +75,7 @@ __all__ = [
     "BatchCounter",
     "BatchDelta",
     "BatchState",
+    "BlockedTerm",
     "CalibrationRecord",
     "Campaign",
     "DeadlinePolicy",

@@ -1,20 +1,33 @@
-"""What must be right before a batch exists: placeholders, upload, count, length of the prompts."""
+"""What must be right before a batch exists: placeholders, upload, words, count, prompt lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from app.errors import InvalidInput, LimitExceeded
-from app.models import Campaign, PromptTemplate, Upload, Workspace
+from sqlalchemy.orm import Session
+
+from app.errors import InvalidInput, LimitExceeded, ServiceUnavailable
+from app.models import Batch, Campaign, PromptTemplate, Upload, Workspace
 from app.services import uploads
-from app.services.expanding import Source
+from app.services.blocked_terms import (
+    BlockedUse,
+    in_prompts,
+    in_text,
+    in_values,
+    load_index,
+    refuse,
+)
+from app.services.expanding import Source, open_source
+from app.services.promoted import read_promoted
 from app.services.prompts import optional_names, parse_prompt
 from app.services.specs import BatchSpec
 from app.services.table_findings import TableError
-from app.services.variants import variant_count
+from app.services.term_index import TermIndex
+from app.services.variants import VariantDraft, variant_count
 from app.storage import Storage
 from engine import registry
-from engine.errors import InvalidRequest
+from engine.errors import CheckpointError, InvalidRequest
 from engine.types import GenerationRequest
 
 
@@ -54,16 +67,65 @@ def check_upload(upload: Upload, campaign: Campaign, spec: BatchSpec) -> None:
 
 
 def check_upload_values(
-    storage: Storage, upload: Upload, template: PromptTemplate, spec: BatchSpec
+    storage: Storage,
+    upload: Upload,
+    template: PromptTemplate,
+    spec: BatchSpec,
+    *,
+    terms: TermIndex,
 ) -> None:
-    """TableError naming each cell of the chosen columns that lacks a value or is too long."""
+    """TableError naming each cell of the chosen columns without a value, or with a blocked term."""
     findings = uploads.check_values(
         uploads.read_rows(storage, upload),
         spec.columns,
         optional=optional_names(template.text, template.negative_text),
+        terms=terms,
     )
     if findings:
         raise TableError(findings)
+
+
+def check_words(template: PromptTemplate, spec: BatchSpec, *, terms: TermIndex) -> None:
+    """BlockedTermError naming what the prompts and the typed values must not hold."""
+    prompts = spec.choose_prompts(template.text, template.negative_text)
+    typed = {item.name: item.values for item in spec.parameters}
+    refuse(chain(in_prompts(terms, *prompts), in_values(terms, typed)))
+
+
+def check_launch(session: Session, batch: Batch) -> None:
+    """BlockedTermError naming the variants with terms that were blocked after the batch was quoted.
+
+    A variant may hold a term that no value holds: one that begins in the prompt and ends in it.
+    """
+    terms = load_index(session, batch.workspace_id)
+    if not terms:
+        return
+    spec = BatchSpec.model_validate(batch.spec)
+    if spec.drafts_batch_id is not None:
+        refuse(in_drafts(terms, read_promoted(session, batch)))
+        return
+    template = session.get_one(PromptTemplate, batch.prompt_template_id)
+    check_words(template, spec, terms=terms)
+    try:
+        source = open_source(
+            session, spec, prompt_template_id=template.id, upload_id=batch.upload_id
+        )
+    except CheckpointError as error:
+        raise ServiceUnavailable(f"The model's weights cannot be used: {error}") from error
+    refuse(in_drafts(terms, source.drafts()))
+
+
+def in_drafts(terms: TermIndex, drafts: Iterable[VariantDraft]) -> Iterator[BlockedUse]:
+    """Blocked terms in what variants are rendered from; each is named by its number from 1."""
+    if not terms:
+        return
+    for draft in drafts:
+        row = f" (row {draft.row_id})" if draft.row_id else ""
+        where = f"Variant {draft.ordinal + 1:,}{row}"
+        yield from in_text(terms, draft.prompt, field="prompt", where=where)
+        if draft.negative_prompt:
+            where = f"{where}, negative prompt"
+            yield from in_text(terms, draft.negative_prompt, field="negative_prompt", where=where)
 
 
 def find_overrun(total: int, limit: int) -> str:
@@ -86,12 +148,13 @@ def checked_count(spec: BatchSpec, workspace: Workspace) -> int:
     return total
 
 
-def checked_requests(source: Source) -> Iterator[GenerationRequest]:
-    """The batch's requests; InvalidInput for a prompt that is longer than the model reads."""
+def checked_requests(source: Source, *, terms: TermIndex) -> Iterator[GenerationRequest]:
+    """The batch's requests; InvalidInput for a prompt that is too long or holds a blocked term."""
     model_id = source.spec.settings.model_id
     limit = registry.get_model(model_id).max_prompt_tokens
     checked_negatives: set[str] = set()
     for draft in source.drafts():
+        refuse(in_drafts(terms, [draft]))
         try:
             if not _is_surely_short(draft.prompt, limit):
                 registry.validate_prompt(model_id, draft.prompt)

@@ -25,9 +25,11 @@ from app.services.batch_checks import (
     check_placeholders,
     check_upload,
     check_upload_values,
+    check_words,
     checked_count,
     checked_requests,
 )
+from app.services.blocked_terms import load_index
 from app.services.expanding import open_source
 from app.services.planning import find_varying
 from app.services.quotes import QuoteValue
@@ -90,17 +92,20 @@ def estimate_batch(
     check_placeholders(template, spec)
     check_settings(spec)
     check_rules(spec)
+    terms = load_index(session, actor.workspace_id)
+    check_words(template, spec, terms=terms)
     if upload_id is not None:
         upload = get_in_workspace(session, actor, Upload, upload_id)
         check_upload(upload, campaign, spec)
-        check_upload_values(storage_from_url(config_of(session)), upload, template, spec)
+        storage = storage_from_url(config_of(session))
+        check_upload_values(storage, upload, template, spec, terms=terms)
     workspace = session.get_one(Workspace, actor.workspace_id)
     checked_count(spec, workspace)
     try:
         source = open_source(session, spec, prompt_template_id=template.id, upload_id=upload_id)
         return quotes.estimate(
             spec,
-            checked_requests(source),
+            checked_requests(source, terms=terms),
             rate_micros_per_unit=workspace.rate_micros_per_unit,
             currency=workspace.currency,
             varying=find_varying(spec, source.read_rows),

@@ -12,6 +12,7 @@ from app.errors import Conflict
 from app.models import Batch, BatchState, Campaign, JobState, PauseReason, RenderJob
 from app.queues import Queue, ring_after_commit
 from app.services import completion
+from app.services.batch_checks import check_launch
 from app.services.batch_creation import create_batch, duplicate_batch, estimate_batch
 from app.services.budgets import change_cap, check_cap, go_on
 from app.services.jobs import transition
@@ -78,8 +79,12 @@ def list_batches(
 def launch_batch(
     session: Session, actor: Actor, batch_id: UUID, *, spend_cap_micros: int | None = None
 ) -> Batch:
-    """Start the work that the quote prices; with a cap it pauses before it would spend more."""
+    """Start the work that the quote prices; with a cap it pauses before it would spend more.
+
+    BlockedTermError names the variants with terms that were blocked since; they stay quoted.
+    """
     batch = _change(session, actor, batch_id, verb="launched", sources=(BatchState.PREVIEWING,))
+    check_launch(session, batch)
     if spend_cap_micros is not None:
         batch.spend_cap_micros = check_cap(spend_cap_micros)
     batch.state = BatchState.EXPANDING

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
 from app.models import SETTING_KINDS, Campaign, Parameter, ParameterKind, PromptTemplate
+from app.services import blocked_terms
 from app.services.parameters import ParameterInput, clean_values, guess_kind
 from app.services.places import resolve_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
@@ -117,7 +118,7 @@ def save_prompt_template(
     """Check a prompt and keep it as a new version, unless it is the newest one already.
 
     Placeholders get a parameter each, those that are gone lose theirs; PromptError lists every
-    fault, with the field `prompt` or `negative_prompt`.
+    fault, with the field `prompt` or `negative_prompt`, BlockedTermError every blocked term.
     """
     require(actor, Action.EDIT)
     # Two people who save at once must not both make version 2.
@@ -129,6 +130,8 @@ def save_prompt_template(
     if campaign is None:
         raise NotFound("There is no such campaign in this workspace.")
     names = placeholder_names(text, negative_text)
+    terms = blocked_terms.load_index(session, actor.workspace_id)
+    blocked_terms.refuse(blocked_terms.in_prompts(terms, text, negative_text))
     newest = _newest_template(session, campaign.id)
     if newest is not None and (newest.text, newest.negative_text) == (text, negative_text):
         return newest
@@ -175,11 +178,14 @@ def set_parameters(
     names = placeholder_names(details.template.text, details.template.negative_text)
     _check_names(parameters, names)
     known = {item.name: item for item in details.parameters}
+    values = {item.name: clean_values(item.name, item.values) for item in parameters}
+    terms = blocked_terms.load_index(session, actor.workspace_id)
+    blocked_terms.refuse(blocked_terms.in_values(terms, values))
     rows: list[Parameter] = []
     for position, given in enumerate(parameters):
         row = known.pop(given.name, None) or _new_parameter(details.campaign, given.name)
         row.kind = given.kind
-        row.values = clean_values(given.name, given.values)
+        row.values = values[given.name]
         row.places = resolve_values(row.values) if given.kind is ParameterKind.GEOGRAPHY else {}
         row.position = position
         session.add(row)

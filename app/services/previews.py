@@ -13,6 +13,8 @@ from app.access import Action, Actor, require
 from app.errors import Conflict, InvalidInput, LimitExceeded
 from app.models import Batch, BatchState, JobPurpose, Variant
 from app.queues import Queue, ring_after_commit
+from app.services.batch_checks import in_drafts
+from app.services.blocked_terms import load_index, refuse
 from app.services.expanding import open_source
 from app.services.jobs import PREVIEW_PRIORITY, NewJob, insert_jobs
 from app.services.scoping import get_in_workspace
@@ -50,6 +52,7 @@ def render_preview(
     if not fresh:
         return []
     drafts = _drafts(session, batch, fresh)
+    refuse(in_drafts(load_index(session, batch.workspace_id), drafts))
     ids = {draft.ordinal: _add_variant(session, batch, draft) for draft in drafts}
     session.flush()
     jobs = _plan_jobs(batch, drafts, ids)

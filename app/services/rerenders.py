@@ -16,6 +16,7 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.models import SETTING_KINDS, Batch, ExpansionMode, Variant
 from app.services.batches import create_batch, get_batch
+from app.services.blocked_terms import in_text, load_index, refuse
 from app.services.prompts import parse_prompt
 from app.services.scoping import get_in_workspace
 from app.services.specs import MAX_TAKES, BatchSpec, SpecParameter, VariantOrigin
@@ -52,6 +53,8 @@ def create_rerender(
         raise InvalidInput(
             f"The seed: enter a whole number from 0 to {MAX_SEED - MAX_TAKES:,}.", field="seed"
         )
+    terms = load_index(session, actor.workspace_id)
+    refuse(in_text(terms, prompt, field="prompt", where="The prompt"))
     spec = _spec(BatchSpec.model_validate(batch.spec), variant, prompt=prompt, seed=seed)
     return create_batch(
         session,

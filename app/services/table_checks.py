@@ -10,6 +10,7 @@ from app.services.table_columns import ROW_ID, map_columns, suggest_column
 from app.services.table_files import UploadRow
 from app.services.table_findings import FindingLog, TableFinding
 from app.services.table_questions import HEADER, Choice, Question
+from app.services.term_index import TermIndex
 
 # Rows that tell whether the first line is data.
 _LOOK_AT_ROWS: Final = 1_000
@@ -21,9 +22,15 @@ class ValueCheck:
     """Looks at the values that fill placeholders, row by row."""
 
     def __init__(
-        self, columns: Mapping[str, str], log: FindingLog, *, optional: Iterable[str] = ()
+        self,
+        columns: Mapping[str, str],
+        log: FindingLog,
+        *,
+        optional: Iterable[str] = (),
+        terms: TermIndex,
     ) -> None:
         self._columns = columns
+        self._terms = terms
         self._may_be_empty = set(optional)
         self._log = log
         self._first: dict[int, int] = {}
@@ -40,6 +47,9 @@ class ValueCheck:
                 self._error(row, column, "missing_value", message)
             elif has_lost_digits(value):
                 self._error(row, column, "lost_digits", LOST_DIGITS.format(value=value))
+            for term in self._terms.find(value):
+                message = f"{term} is a blocked term; change the cell or delete the row"
+                self._error(row, column, "blocked_term", message)
         if values:
             self._find_repeat(hash(tuple(values)), row.number)
 
@@ -65,11 +75,15 @@ class ValueCheck:
 
 
 def check_values(
-    rows: Iterable[UploadRow], columns: Mapping[str, str], *, optional: Iterable[str] = ()
+    rows: Iterable[UploadRow],
+    columns: Mapping[str, str],
+    *,
+    optional: Iterable[str] = (),
+    terms: TermIndex,
 ) -> list[TableFinding]:
-    """Errors of the values that fill placeholders: missing, too long, cut, by row and column."""
+    """Errors of the values that fill placeholders: missing, cut, blocked, by row and column."""
     log = FindingLog()
-    check = ValueCheck(columns, log, optional=optional)
+    check = ValueCheck(columns, log, optional=optional, terms=terms)
     for row in rows:
         check.feed(row)
     return log.findings()

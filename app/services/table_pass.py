@@ -22,6 +22,7 @@ from app.services.table_findings import FindingLog, Severity, TableError, TableF
 from app.services.table_questions import ENCODING, HEADER, Choice, Question
 from app.services.table_workbook import NeedsAnswer
 from app.services.tables import Table, open_table
+from app.services.term_index import TermIndex
 
 # Rows between two reports of how far a pass is.
 STEP_ROWS: Final = 2_000
@@ -42,7 +43,8 @@ class Needs:
     """What a campaign needs of a table: its placeholders and what is known about them.
 
     `typed` have values without it, `optional` may stay empty, `remembered` are the columns that
-    an earlier table of the campaign filled them from. `max_rows` is what a batch may have.
+    an earlier table of the campaign filled them from. `max_rows` is what a batch may have,
+    `terms` what no value may hold.
     """
 
     names: Sequence[str]
@@ -50,6 +52,7 @@ class Needs:
     optional: Collection[str] = ()
     remembered: Mapping[str, str] = field(default_factory=dict)
     max_rows: int = DEFAULT_MAX_VARIANTS
+    terms: TermIndex = field(default_factory=lambda: TermIndex(()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +107,8 @@ class TablePass:
             if name in map_columns(header, needs.names) or name in needs.remembered
         }
         log = FindingLog()
-        look, check = HeaderLook(header), ValueCheck(columns, log, optional=needs.optional)
+        look = HeaderLook(header)
+        check = ValueCheck(columns, log, optional=needs.optional, terms=needs.terms)
         for row in table.rows():
             look.feed(row.cells)
             if columns:

@@ -17,6 +17,7 @@ from app.services.prompts import optional_names
 from app.services.table_changes import TableChanges, Version, compare
 from app.services.table_files import TableFiles, UploadRow, read_mended
 from app.services.table_pass import Needs, TablePass
+from app.services.term_index import TermIndex
 from app.services.upload_rows import find_earlier, read_rows
 from app.storage import Storage
 
@@ -42,6 +43,7 @@ class Incoming:
         remembered: Mapping[str, str],
         answers: Mapping[str, str],
         max_rows: int,
+        terms: TermIndex,
     ) -> None:
         self.path = folder / "table"
         self._files = TableFiles(folder)
@@ -52,6 +54,7 @@ class Incoming:
             optional=optional_names(details.template.text, details.template.negative_text),
             remembered=remembered,
             max_rows=max_rows,
+            terms=terms,
         )
 
     def check(self) -> Iterator[Reading]:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from app.access import Action, Actor, require
 from app.errors import Conflict, InvalidInput
 from app.models import Batch, Campaign, Upload, Workspace
+from app.services.blocked_terms import load_index
 from app.services.campaigns import CampaignDetails, get_campaign
 from app.services.scoping import get_in_workspace
 from app.services.table_checks import check_values
@@ -184,6 +185,7 @@ def _incoming(
             remembered=find_remembered_columns(session, details.campaign.id),
             answers=answers or {},
             max_rows=workspace.max_variants_per_batch,
+            terms=load_index(session, workspace.id),
         )
 
 

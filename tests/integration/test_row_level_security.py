@@ -18,6 +18,7 @@ from app.models import (
     Batch,
     BatchCounter,
     BatchDelta,
+    BlockedTerm,
     Campaign,
     DeadlinePolicy,
     DraftState,
@@ -90,6 +91,7 @@ def fill(session: Session, workspace: Workspace) -> None:
                         expires_at=func.now()),
             DraftState(**scope, variant_id=job.variant_id, variant_key="k", step=1, size_bytes=1,
                        storage_key=f"{job.id}", expires_at=func.now()),
+            BlockedTerm(**scope, term="Acme", key="acme", position=0),
             ShareLink(**scope, batch_id=batch.id, token_sha256=batch.id.hex * 2, name="Acme",
                       can_review=False, expires_at=func.now()),
         ]
