@@ -67,9 +67,9 @@ class Bench:
 def measure(*, variants: int, jobs: int, runs: int) -> str:
     """A Markdown table of medians: seconds on each side, and their ratio."""
     with fresh_servers() as config:
-        bench = _open(config, variants)
+        bench = open_bench(config, variants)
         expansions = [_expand_and_copy(bench, variants) for _ in range(runs)]
-        finished_per_s = _claim_and_finish(bench, jobs)
+        finished_per_s = claim_and_finish(bench, jobs)
         celery_per_s = jobs / _run_celery(config, jobs)
     ours, copies = (statistics.median(side) for side in zip(*expansions, strict=True))
     ratio = statistics.median(own / copy for own, copy in expansions)
@@ -88,7 +88,8 @@ def measure(*, variants: int, jobs: int, runs: int) -> str:
     )
 
 
-def _open(config: Config, variants: int) -> Bench:
+def open_bench(config: Config, variants: int) -> Bench:
+    """A workspace that may make so many variants, with a campaign."""
     database = Database(config)
     with database.system_scope() as session:
         workspace, owner = workspaces.create_workspace(
@@ -173,7 +174,7 @@ def _dump(connection: psycopg.Connection, table: str, batch_id: UUID) -> bytes:
     return found.getvalue()
 
 
-def _claim_and_finish(bench: Bench, jobs: int) -> float:
+def claim_and_finish(bench: Bench, jobs: int) -> float:
     """Jobs per second, claimed and finished as a worker does: each in a transaction of its own."""
     _expand(bench, _launch(bench, jobs))
     finished = 0
