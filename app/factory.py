@@ -20,6 +20,7 @@ from app.web import (
     api_keys,
     assets,
     batches,
+    blocked_terms,
     campaigns,
     errors,
     exports,
@@ -82,6 +83,7 @@ def create_app(config: Config | None = None) -> Flask:
         quality,
         webhooks,
         api_keys,
+        blocked_terms,
         schedules,
     ):
         app.register_blueprint(module.blueprint)

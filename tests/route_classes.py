@@ -28,6 +28,8 @@ PAGES: Final[dict[str, tuple[RouteKind, Action]]] = {
     "batches.sharing": (OBJECT, VIEW),
     "batches.show": (OBJECT, VIEW),
     "batches.tiles": (OBJECT, VIEW),
+    "blocked_terms.index": (COLLECTION, VIEW),
+    "blocked_terms.update": (CREATE, EDIT),
     "campaigns.archive": (OBJECT, EDIT),
     "campaigns.create": (CREATE, EDIT),
     "campaigns.duplicate": (OBJECT, EDIT),

@@ -10,6 +10,7 @@ from flask_wtf import CSRFProtect
 from app.api import (
     account,
     batches,
+    blocked_terms,
     campaigns,
     files,
     generations,
@@ -33,6 +34,7 @@ RESOURCES: Final = (
     batches,
     schedules,
     variants,
+    blocked_terms,
     webhooks,
     account,
 )

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 from uuid import UUID
 
 from jinja2 import nodes
 from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, LimitExceeded
-from app.models import BlockedTerm
+from app.models import BlockedTerm, Campaign, Parameter, PromptTemplate
 from app.services.prompts import CONTROL_CHARACTER, parse_prompt
 from app.services.term_index import Term, TermIndex, fold, has_word
 
 MAX_TERMS: Final = 1_000
 MAX_LENGTH: Final = 200
+# Stands between a term and its reason where both are written in one line.
+REASON_MARK: Final = "|"
 # Of a folded term: one character may become several.
 _MAX_KEY_LENGTH: Final = 1_000
 # Uses that a refusal lists, and those that its sentence names.
 MAX_USES: Final = 50
 _MAX_NAMED: Final = 5
 _WAY_OUT: Final = "Take it out, or change the blocked terms of this workspace."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignUse:
+    """A campaign whose newest prompt or typed values hold blocked terms."""
+
+    campaign: Campaign
+    uses: Sequence[BlockedUse]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +104,40 @@ def replace_blocked_terms(
         session.delete(left_over)
     session.flush()
     return list_blocked_terms(session, actor)
+
+
+def list_campaign_uses(session: Session, actor: Actor) -> list[CampaignUse]:
+    """The campaigns, the newest first, from which nothing can be rendered before they are edited.
+
+    Archived ones are left out; of each the first MAX_USES are found.
+    """
+    require(actor, Action.VIEW)
+    terms = load_index(session, actor.workspace_id)
+    if not terms:
+        return []
+    rows = session.execute(
+        select(Campaign, PromptTemplate)
+        .join(PromptTemplate, PromptTemplate.campaign_id == Campaign.id)
+        .where(
+            Campaign.workspace_id == actor.workspace_id,
+            Campaign.archived_at.is_(None),
+            Campaign.is_hidden.is_(False),
+        )
+        .ext(distinct_on(Campaign.id))
+        .order_by(Campaign.id.desc(), PromptTemplate.version.desc())
+    )
+    values: dict[UUID, dict[str, list[str]]] = {}
+    for item in session.scalars(
+        select(Parameter).where(Parameter.workspace_id == actor.workspace_id)
+    ):
+        values.setdefault(item.campaign_id, {})[item.name] = item.values
+    found = []
+    for campaign, template in rows:
+        prompts = in_prompts(terms, template.text, template.negative_text)
+        uses = chain(prompts, in_values(terms, values.get(campaign.id, {})))
+        if listed := list(islice(uses, MAX_USES)):
+            found.append(CampaignUse(campaign=campaign, uses=listed))
+    return found
 
 
 def load_index(session: Session, workspace_id: UUID) -> TermIndex:
@@ -182,6 +227,8 @@ def _problem(term: Term, key: str) -> str:
             return f"the {name} has {len(text):,} characters; {MAX_LENGTH} are allowed"
         if CONTROL_CHARACTER.search(text):
             return f"there is an invisible control character in the {name}; delete it"
+    if REASON_MARK in term.text:
+        return f"a term holds no {REASON_MARK}; it stands before the reason"
     if not term.text:
         return "there is no term; write one, or leave this line out"
     if not has_word(term.text) or len(key) > _MAX_KEY_LENGTH:

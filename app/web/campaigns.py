@@ -12,6 +12,7 @@ from app.access import Action, Actor, require
 from app.errors import InvalidInput
 from app.models import Campaign
 from app.services import batches, campaigns
+from app.services.blocked_terms import load_index
 from app.services.campaign_copies import (
     duplicate_campaign,
     find_archived,
@@ -90,7 +91,7 @@ def restore(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturn
 @signed_in
 def new(session: Session, actor: Actor) -> ResponseReturnValue:
     require(actor, Action.EDIT)
-    return _form_page(new_form())
+    return _form_page(session, actor, new_form())
 
 
 @blueprint.post("/campaigns/new")
@@ -106,7 +107,7 @@ def create(session: Session, actor: Actor) -> ResponseReturnValue:
         return _save(session, actor, campaign, form)
     except InvalidInput as error:
         start_over(session, actor)
-        return _form_page(form, error=error)
+        return _form_page(session, actor, form, error=error)
 
 
 @blueprint.get("/campaigns/<uuid:campaign_id>")
@@ -129,7 +130,7 @@ def show(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnVal
 def edit(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnValue:
     require(actor, Action.EDIT)
     details = campaigns.get_campaign(session, actor, campaign_id)
-    return _form_page(form_of(details), campaign=details.campaign)
+    return _form_page(session, actor, form_of(details), campaign=details.campaign)
 
 
 @blueprint.post("/campaigns/<uuid:campaign_id>/edit")
@@ -149,7 +150,7 @@ def update(session: Session, actor: Actor, campaign_id: UUID) -> ResponseReturnV
     except InvalidInput as error:
         start_over(session, actor)
         details = campaigns.get_campaign(session, actor, campaign_id)
-        return _form_page(form, campaign=details.campaign, error=error)
+        return _form_page(session, actor, form, campaign=details.campaign, error=error)
 
 
 def _save(
@@ -174,9 +175,18 @@ def _save(
 
 
 def _form_page(
-    form: CampaignForm, *, campaign: Campaign | None = None, error: InvalidInput | None = None
+    session: Session,
+    actor: Actor,
+    form: CampaignForm,
+    *,
+    campaign: Campaign | None = None,
+    error: InvalidInput | None = None,
 ) -> Response:
-    preview, fitted = build_preview(form, max_variants=current_frame().max_variants)
+    preview, fitted = build_preview(
+        form,
+        max_variants=current_frame().max_variants,
+        terms=load_index(session, actor.workspace_id),
+    )
     field = error.field or "form" if error else "form"
     is_told = field in {*FIELDS, *(item.name for item in fitted.parameters)}
     return page(

@@ -16,10 +16,18 @@ from app.errors import InvalidInput
 from app.models import ExpansionMode
 from app.services import expansion
 from app.services.batch_checks import find_overrun
+from app.services.blocked_terms import (
+    BlockedTermError,
+    in_prompts,
+    in_values,
+    load_index,
+    refuse,
+)
 from app.services.landmarks import find_no_landmark
 from app.services.parameters import clean_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
 from app.services.specs import check_ruled, with_rules
+from app.services.term_index import TermIndex
 from app.web.campaign_form import CampaignForm, read_form
 from app.web.known_words import known_words
 from app.web.presets import KINDS, TASKS
@@ -57,7 +65,11 @@ class Preview:
 def preview(session: Session, actor: Actor) -> ResponseReturnValue:
     require(actor, Action.EDIT)
     form = read_form(request.form)
-    result, fitted = build_preview(form, max_variants=current_frame().max_variants)
+    result, fitted = build_preview(
+        form,
+        max_variants=current_frame().max_variants,
+        terms=load_index(session, actor.workspace_id),
+    )
     # Cards are exchanged only when the placeholders change, so typing in a card is never cut off.
     is_changed = [item.name for item in fitted.parameters] != [
         item.name for item in form.parameters
@@ -99,7 +111,9 @@ def model_context(form: CampaignForm) -> dict[str, Any]:
     }
 
 
-def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, CampaignForm]:
+def build_preview(
+    form: CampaignForm, *, max_variants: int, terms: TermIndex
+) -> tuple[Preview, CampaignForm]:
     """What the form would make, and the form with one card per placeholder of its prompt."""
     if not form.prompt:
         return Preview(), form
@@ -108,7 +122,9 @@ def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, Ca
     except PromptError as error:
         return Preview(prompt_problem=error.message), form
     fitted = form.with_placeholders(item.name for item in parsed.placeholders)
-    if problems := _value_problems(fitted, parsed):
+    if blocked := list(in_prompts(terms, form.prompt)):
+        return Preview(prompt_problem=BlockedTermError(blocked).message), fitted
+    if problems := _value_problems(fitted, parsed, terms):
         return Preview(value_problems=problems), fitted
     try:
         return _expand(fitted, parsed, max_variants), fitted
@@ -118,11 +134,12 @@ def build_preview(form: CampaignForm, *, max_variants: int) -> tuple[Preview, Ca
         return Preview(problem=error.message), fitted
 
 
-def _value_problems(form: CampaignForm, parsed: ParsedPrompt) -> dict[str, str]:
+def _value_problems(form: CampaignForm, parsed: ParsedPrompt, terms: TermIndex) -> dict[str, str]:
     problems: dict[str, str] = {}
     for item in form.parameters:
         try:
-            clean_values(item.name, item.values)
+            values = clean_values(item.name, item.values)
+            refuse(in_values(terms, {item.name: values}))
             if item.name in parsed.landmark_names and (problem := find_no_landmark(*item.values)):
                 problems[item.name] = f"{problem[0].upper()}{problem[1:]}."
         except InvalidInput as error:

@@ -62,6 +62,7 @@ BODIES: dict[str, Any] = {
     "answer_upload": {"answers": {"a": "b"}},
     "create_previews": {"ordinals": [0]},
     "create_promotion": {},
+    "replace_blocked_terms": {"terms": [{"term": "Nike"}]},
     "set_spend_cap": {"spend_cap_micros": 1},
     "set_review": {"state": "approved"},
     "create_webhook_endpoint": {"url": "https://hooks.example.com/"},
