@@ -108,7 +108,7 @@ def test_an_endpoint_of_another_workspace_is_not_found(
         ({"url": "https://user:pass@example.com/"}, "url", "user name and password"),
         ({"url": "example.com/hook"}, "url", "must start with https"),
         ({"event_types": []}, "event_types", "at least one event"),
-        ({"event_types": ["budget.reached"]}, "event_types", "no event 'budget.reached'"),
+        ({"event_types": ["export.ready"]}, "event_types", "no event 'export.ready'"),
         ({"event_types": ["endpoint.ping"]}, "event_types", "no event 'endpoint.ping'"),
         ({"description": "x" * 201}, "description", "up to 200"),
     ],
