@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from app.access import Action, Actor, require
 from app.errors import InvalidInput, NotFound
 from app.models import SETTING_KINDS, Campaign, Parameter, ParameterKind, PromptTemplate
-from app.services import blocked_terms
+from app.services.blocked_terms import in_prompts, in_values, load_index, refuse
 from app.services.parameters import ParameterInput, clean_values, guess_kind
 from app.services.places import resolve_values
 from app.services.prompts import ParsedPrompt, PromptError, parse_prompt
@@ -130,8 +130,7 @@ def save_prompt_template(
     if campaign is None:
         raise NotFound("There is no such campaign in this workspace.")
     names = placeholder_names(text, negative_text)
-    terms = blocked_terms.load_index(session, actor.workspace_id)
-    blocked_terms.refuse(blocked_terms.in_prompts(terms, text, negative_text))
+    refuse(in_prompts(load_index(session, actor.workspace_id), text, negative_text))
     newest = _newest_template(session, campaign.id)
     if newest is not None and (newest.text, newest.negative_text) == (text, negative_text):
         return newest
@@ -179,8 +178,7 @@ def set_parameters(
     _check_names(parameters, names)
     known = {item.name: item for item in details.parameters}
     values = {item.name: clean_values(item.name, item.values) for item in parameters}
-    terms = blocked_terms.load_index(session, actor.workspace_id)
-    blocked_terms.refuse(blocked_terms.in_values(terms, values))
+    refuse(in_values(load_index(session, actor.workspace_id), values))
     rows: list[Parameter] = []
     for position, given in enumerate(parameters):
         row = known.pop(given.name, None) or _new_parameter(details.campaign, given.name)
