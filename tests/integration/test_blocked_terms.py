@@ -297,3 +297,10 @@ class TestBatches:
                     session, actor, variant.id, prompt=f"{variant.prompt}, by nike", seed=1
                 )
         assert caught.value.field == "prompt"
+        # A value is told as a part of the prompt too, since only that can be edited there.
+        block("beach")
+        with (
+            pytest.raises(BlockedTermError, match="The prompt: “beach”"),
+            database.workspace_scope(actor) as session,
+        ):
+            rerenders.create_rerender(session, actor, variant.id, prompt=variant.prompt, seed=1)
