@@ -73,6 +73,9 @@ class Calibrator:
             step_cache=policy,
         )
         sharing, shared_distances = self._fit(probes.whole, sharing)
+        if not self._exact:
+            # Nothing was worth a try; its times are those of exact renders all the same.
+            distances = self._kept(probes.whole, sharing)
         measured = calibrate(
             settings,
             [leaf.result.seconds for leaf in self._exact.values()],

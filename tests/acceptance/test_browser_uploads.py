@@ -6,7 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import FileChooser, Page, expect
+from playwright.sync_api import FileChooser, Page, Route, expect
 from sqlalchemy import update
 
 from app.access import Role
@@ -132,6 +132,18 @@ def test_a_file_without_a_header_is_asked_about_with_the_keyboard_alone(
         page.get_by_role("heading", name="Which column fills which placeholder?")
     ).to_be_visible()
     expect(page.get_by_label("Column for geography")).to_have_value("")
+
+
+def test_a_file_chosen_before_the_scripts_came_is_checked_as_well(open_upload: OpenPage) -> None:
+    page = open_upload()
+    waiting: list[Route] = []
+    page.route("**/js/dropzone.js*", lambda route: waiting.append(route))
+    with page.expect_request("**/js/dropzone.js*"):
+        page.reload(wait_until="commit")
+    choose(page, "cities.csv", NEWER.encode())
+    expect(page.get_by_text("Drop your spreadsheet here")).to_be_visible()
+    waiting[0].continue_()
+    expect(page.get_by_role("heading", name="cities.csv")).to_be_visible()
 
 
 def test_a_file_that_cannot_be_used_says_where_and_another_one_may_follow(

@@ -17,6 +17,8 @@ export function startDropzones() {
       send(zone, input);
     });
     input.addEventListener("change", () => send(zone, input));
+    // Chosen before this script ran, on a slow line.
+    send(zone, input);
   }
 }
 
