@@ -24,14 +24,14 @@ from app.web.quotes import quote_context
 from app.web.review_undo import last_words
 from app.web.scope import conditional, page, signed_in, start_over
 from app.web.sharing import MAX_INLINE_VARIANTS, sharing_context
-from app.web.spend_caps import read_amount
+from app.web.spend_caps import read_spend_cap
 from app.web.upload_prices import chosen_columns
 
 blueprint = Blueprint("batches", __name__)
 
 
 def _launch(session: Session, actor: Actor, batch_id: UUID) -> Batch:
-    cap_micros = read_amount(request.form.get("spend_cap", ""))
+    cap_micros = read_spend_cap(request.form)
     return batches.launch_batch(session, actor, batch_id, spend_cap_micros=cap_micros)
 
 

@@ -16,8 +16,8 @@ from app.services.batches import Progress
 from app.services.completion import WAITING_STATES
 from app.services.setbacks import Setback
 from app.web.advice import advice_for
+from app.web.amounts import write_amount
 from app.web.formatting import duration
-from app.web.spend_caps import write_amount
 
 # In the order of the bar; states without a colour of their own share one.
 ENDED_SEGMENTS = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import time
-from decimal import Decimal, InvalidOperation
 from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
@@ -14,7 +13,8 @@ from werkzeug.datastructures import MultiDict
 from app.errors import InvalidInput
 from app.models import DeadlinePolicy, MissedPolicy, OverlapPolicy, Schedule, ScheduleMode
 from app.services.fire_times import CronTiming, OnceTiming, Timing, Weekday, WeeklyTiming
-from app.services.schedule_rules import MAX_BUDGET_MICROS, ScheduleRules, timing_of
+from app.services.schedule_rules import ScheduleRules, timing_of
+from app.web.amounts import read_amount, write_amount
 
 Read = TypeVar("Read", OnceTiming, WeeklyTiming, CronTiming)
 
@@ -67,7 +67,7 @@ class ScheduleForm:
             deadline_policy=schedule.deadline_policy,
             missed_policy=schedule.missed_policy,
             overlap_policy=schedule.overlap_policy,
-            budget=_amount(schedule.budget_micros),
+            budget="" if schedule.budget_micros is None else write_amount(schedule.budget_micros),
         )
         timing = timing_of(schedule)
         if isinstance(timing, OnceTiming):
@@ -106,7 +106,7 @@ class ScheduleForm:
             deadline_policy=_choose(DeadlinePolicy, "deadline_policy", self.deadline_policy),
             missed_policy=_choose(MissedPolicy, "missed_policy", self.missed_policy),
             overlap_policy=_choose(OverlapPolicy, "overlap_policy", self.overlap_policy),
-            budget_micros=_read_amount(self.budget),
+            budget_micros=read_amount(self.budget, field="budget", noun="the budget"),
         )
 
 
@@ -138,23 +138,6 @@ def _read_deadline(text: str) -> time | None:
         return time.fromisoformat(text).replace(tzinfo=None)
     except ValueError:
         raise InvalidInput("Give a time such as 06:00.", field="deadline") from None
-
-
-def _read_amount(text: str) -> int | None:
-    """Micros of an amount in the workspace's currency; None for nothing typed."""
-    if not text:
-        return None
-    try:
-        micros = Decimal(text.replace(",", "")) * 1_000_000
-    except InvalidOperation:
-        micros = Decimal(0)
-    if not (micros.is_finite() and 1 <= micros <= MAX_BUDGET_MICROS):
-        raise InvalidInput("Give an amount such as 25 or 4.50.", field="budget")
-    return int(micros)
-
-
-def _amount(micros: int | None) -> str:
-    return "" if micros is None else f"{Decimal(micros) / 1_000_000:f}"
 
 
 def errors_of(error: InvalidInput) -> Mapping[str, str]:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.acceptance.conftest import DESKTOP, PHONE, TIMEOUT_MS, Site
+from tests.acceptance.conftest import DESKTOP, PHONE, Site
 from tests.acceptance.pages import check_accessibility, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
 
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture
+def site(web_site: Site) -> Site:
+    return web_site
+
 
 @pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
-def page(
-    request: pytest.FixtureRequest, chromium: Browser, web_site: Site, email: str
-) -> Iterator[Page]:
+def page(request: pytest.FixtureRequest, open_page: OpenPage, email: str) -> Page:
     """A page of an owner who is signed in."""
-    context = chromium.new_context(base_url=web_site.url, viewport=request.param)
-    context.set_default_timeout(TIMEOUT_MS)
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    page = open_page(viewport=request.param)
     sign_in(page, email)
-    yield page
-    context.close()
-    assert errors == []
+    return page
 
 
 def test_terms_are_written_and_met_in_a_campaign(

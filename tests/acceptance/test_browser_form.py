@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.acceptance.conftest import DESKTOP, PHONE, TIMEOUT_MS, Site
+from tests.acceptance.conftest import PHONE, Site
 from tests.acceptance.pages import check_accessibility, sign_in
 
 pytestmark = pytest.mark.browser
 PROMPT = "a sneaker on {{ backdrop }} in {{ geography }}"
 
+OpenPage = Callable[..., Page]
+
 
 @pytest.fixture
-def form(chromium: Browser, weights: Path, web_site: Site, email: str) -> Iterator[Page]:
+def site(web_site: Site) -> Site:
+    return web_site
+
+
+@pytest.fixture
+def form(open_page: OpenPage, weights: Path, email: str) -> Page:
     """The form of a new campaign, where two models are installed."""
     second = weights.parent / "flux.1-dev"
     second.mkdir()
     (second / "model_index.json").write_text("{}")
-    context = chromium.new_context(base_url=web_site.url, viewport=DESKTOP)
-    context.set_default_timeout(TIMEOUT_MS)
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    page = open_page()
     sign_in(page, email)
     page.goto("/campaigns/new")
-    yield page
-    context.close()
-    assert errors == []
+    return page
 
 
 def test_words_that_the_model_knows_go_where_one_typed_last(form: Page) -> None:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.acceptance.conftest import DESKTOP, PHONE, TIMEOUT_MS, Site
+from tests.acceptance.conftest import DESKTOP, PHONE, Site
 from tests.acceptance.pages import check_accessibility, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
 
+OpenPage = Callable[..., Page]
+
 
 @pytest.fixture
-def form(chromium: Browser, web_site: Site, email: str) -> Iterator[Page]:
+def site(web_site: Site) -> Site:
+    return web_site
+
+
+@pytest.fixture
+def form(open_page: OpenPage, email: str) -> Page:
     """The form of a new campaign with two placeholders."""
-    context = chromium.new_context(base_url=web_site.url, viewport=DESKTOP)
-    context.set_default_timeout(TIMEOUT_MS)
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    page = open_page()
     sign_in(page, email)
     page.goto("/campaigns/new")
     page.get_by_label("Prompt template").fill("a sneaker on {{ backdrop }} in {{ geography }}")
     page.locator("#values-1").fill("beach\nforest")
     page.locator("#values-2").fill("Denver\nParis\nTokyo")
-    yield page
-    context.close()
-    assert errors == []
+    return page
 
 
 def test_a_rule_changes_the_count_and_goes_again(

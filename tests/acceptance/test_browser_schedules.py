@@ -83,7 +83,7 @@ def test_a_batch_is_scheduled_watched_paused_run_and_taken_back(
     page.get_by_label("Budget per night").fill("a lot")
     take_screenshot(page, "schedule-form")
     page.get_by_role("button", name="Schedule it").click()
-    expect(page.get_by_text("Give an amount such as 25 or 4.50.")).to_be_visible()
+    expect(page.get_by_text("'a lot' is no amount. Write the budget as a number")).to_be_visible()
     check_accessibility(page)
     page.get_by_label("Budget per night").fill("25")
     page.get_by_role("button", name="Schedule it").click()

@@ -27,6 +27,7 @@ from tests.command_line import Command
 from tests.engines import NullEngine
 from tests.factories import make_batch, make_campaign, make_jobs, make_workspace
 from tests.integration.batch_tools import make_spec
+from tests.integration.schedule_tools import Shelf
 from tests.integration.webhook_tools import Desk
 from tests.rendering import SETTINGS_OF_TESTS, Run
 from tests.web import Browser, make_app, make_member
@@ -187,3 +188,9 @@ def adloom(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return Command(state_dir, probe.getsockname()[1])
+
+
+@pytest.fixture
+def shelf(database: Database, actor: Actor) -> Shelf:
+    """Schedules in `workspace`."""
+    return Shelf(database, actor)

@@ -11,11 +11,12 @@ from sqlalchemy import select
 
 from app.access import Actor
 from app.db import Database
-from app.models import Schedule, ScheduleFire
-from app.services import schedule_firing, schedules
+from app.models import Batch, FireOutcome, FireReason, Schedule, ScheduleFire
+from app.services import expanding, schedule_firing, schedules
 from app.services.fire_times import Weekday, WeeklyTiming
 from app.services.schedule_firing import DueSchedule
 from app.services.schedule_rules import ScheduleRules
+from tests.integration.batch_tools import finish
 
 DAILY = WeeklyTiming(weekdays=tuple(Weekday), at=time(22))
 # A Tuesday in Berlin, at 22:00 on the clock.
@@ -73,3 +74,20 @@ class Shelf:
                 .where(ScheduleFire.schedule_id == schedule_id)
                 .order_by(ScheduleFire.id)
             ).all()
+
+    def outcomes(self, schedule_id: UUID) -> list[tuple[FireOutcome, FireReason | None]]:
+        return [(item.outcome, item.reason_code) for item in self.fires(schedule_id)]
+
+
+def end_batches(database: Database) -> None:
+    """Expand whatever was launched, and finish it."""
+    with database.system_scope() as session:
+        for batch_id in expanding.list_expanding(session):
+            assert not expanding.expand_chunk(session, batch_id)
+    finish(database)
+
+
+def launched(database: Database) -> list[Batch]:
+    with database.system_scope() as session:
+        query = select(Batch).where(Batch.launched_at.is_not(None)).order_by(Batch.launched_at)
+        return list(session.scalars(query))

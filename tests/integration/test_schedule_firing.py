@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from app.access import Actor
 from app.db import Database
@@ -23,53 +23,25 @@ from app.models import (
     FireReason,
     MissedPolicy,
     OverlapPolicy,
-    PromptTemplate,
     Schedule,
     ScheduleFire,
-    ScheduleMode,
-    Variant,
 )
 from app.services import (
     batches,
     campaigns,
-    expanding,
     schedule_firing,
     schedule_upkeep,
     schedules,
 )
 from app.services.fire_times import CronTiming, OnceTiming
-from app.services.progress import binding_quote
 from tests.clocks import CHANGES, walk_minutes
-from tests.integration.batch_tools import COUNT, call, finish, make_spec, state_of
-from tests.integration.schedule_tools import DAY, EVENING, Shelf
+from tests.integration.batch_tools import COUNT, call, state_of
+from tests.integration.schedule_tools import DAY, EVENING, Shelf, end_batches, launched
 from workers import scheduling
 
 pytestmark = pytest.mark.usefixtures("weights")
 Create = Callable[..., Batch]
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def shelf(database: Database, actor: Actor) -> Shelf:
-    return Shelf(database, actor)
-
-
-def outcomes(shelf: Shelf, schedule_id: UUID) -> list[tuple[FireOutcome, FireReason | None]]:
-    return [(item.outcome, item.reason_code) for item in shelf.fires(schedule_id)]
-
-
-def end_batches(database: Database) -> None:
-    """Expand whatever was launched, and finish it."""
-    with database.system_scope() as session:
-        for batch_id in expanding.list_expanding(session):
-            assert not expanding.expand_chunk(session, batch_id)
-    finish(database)
-
-
-def launched(database: Database) -> list[Batch]:
-    with database.system_scope() as session:
-        query = select(Batch).where(Batch.launched_at.is_not(None)).order_by(Batch.launched_at)
-        return list(session.scalars(query))
 
 
 def test_the_first_fire_launches_the_batch_itself_and_the_next_one_a_copy(
@@ -120,7 +92,7 @@ def test_a_batch_that_was_launched_by_hand_is_not_launched_again(
     schedule_id = shelf.make(batch.id, timing=OnceTiming(at=later), time_zone="UTC")
     call(database, actor, batches.launch_batch, batch.id)
     shelf.fire(schedule_id, now=EVENING)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.SKIPPED, FireReason.BATCH_GONE)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.SKIPPED, FireReason.BATCH_GONE)]
     assert len(launched(database)) == 1
 
 
@@ -136,7 +108,7 @@ def test_a_crash_before_the_commit_loses_nothing_and_doubles_nothing(
     assert state_of(database, batch.id) is BatchState.PREVIEWING
     assert shelf.get(schedule_id).next_fire_at == EVENING
     shelf.fire(schedule_id, now=EVENING)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.LAUNCHED, None)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.LAUNCHED, None)]
 
 
 def test_four_schedulers_fire_each_occurrence_once_over_days_of_clock_changes(
@@ -214,8 +186,8 @@ def test_what_was_missed_is_made_up_for_once_or_left_out(
         assert shelf.get(schedule_id).next_fire_at == EVENING + 4 * DAY
         assert [item.missed_count for item in shelf.fires(schedule_id)] == [3]
         assert shelf.fire(schedule_id, now=back) is None
-    assert outcomes(shelf, once) == [(FireOutcome.LAUNCHED, FireReason.AWAY)]
-    assert outcomes(shelf, never) == [(FireOutcome.MISSED, FireReason.AWAY)]
+    assert shelf.outcomes(once) == [(FireOutcome.LAUNCHED, FireReason.AWAY)]
+    assert shelf.outcomes(never) == [(FireOutcome.MISSED, FireReason.AWAY)]
     assert len(launched(database)) == 1
 
 
@@ -224,7 +196,7 @@ def test_what_was_missed_is_not_made_up_for_behind_its_deadline(
 ) -> None:
     schedule_id = shelf.make(create().id, deadline=time(6))
     shelf.fire(schedule_id, now=EVENING + 8 * HOUR)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.MISSED, FireReason.WINDOW_OVER)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.MISSED, FireReason.WINDOW_OVER)]
     # Two nights later it comes back in time for the last one.
     shelf.fire(schedule_id, now=EVENING + 2 * DAY + 7 * HOUR)
     last = shelf.fires(schedule_id)[-1]
@@ -242,7 +214,7 @@ def test_while_the_batch_before_goes_on_the_next_one_is_left_out(
     shelf.fire(schedule_id, now=EVENING + DAY)
     end_batches(database)
     shelf.fire(schedule_id, now=EVENING + 2 * DAY)
-    assert outcomes(shelf, schedule_id) == [
+    assert shelf.outcomes(schedule_id) == [
         (FireOutcome.LAUNCHED, None),
         (FireOutcome.SKIPPED, FireReason.OVERLAP),
         (FireOutcome.LAUNCHED, None),
@@ -256,7 +228,7 @@ def test_a_queued_fire_is_launched_when_the_batch_before_has_ended_and_only_one_
     schedule_id = shelf.make(create().id, overlap_policy=OverlapPolicy.QUEUE)
     for day in range(3):
         shelf.fire(schedule_id, now=EVENING + day * DAY)
-    assert outcomes(shelf, schedule_id)[1:] == [
+    assert shelf.outcomes(schedule_id)[1:] == [
         (FireOutcome.QUEUED, FireReason.OVERLAP),
         (FireOutcome.SKIPPED, FireReason.OVERLAP),
     ]
@@ -291,7 +263,7 @@ def test_a_queued_fire_ends_with_its_deadline(
     with database.system_scope() as session:
         (queued,) = schedule_upkeep.list_queued(session)
         assert not schedule_upkeep.start_queued(session, queued, now=EVENING + DAY + 9 * HOUR)
-    assert outcomes(shelf, schedule_id)[1] == (FireOutcome.MISSED, FireReason.WINDOW_OVER)
+    assert shelf.outcomes(schedule_id)[1] == (FireOutcome.MISSED, FireReason.WINDOW_OVER)
 
 
 def test_a_batch_is_paused_at_its_deadline_and_the_rest_goes_on_in_the_next_night(
@@ -331,7 +303,7 @@ def test_a_batch_that_may_run_on_is_only_said_to_be_late(
     shelf.fire(schedule_id, now=EVENING)
     with database.system_scope() as session:
         schedule_upkeep.settle_deadlines(session, now=EVENING + 8 * HOUR)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.LAUNCHED, FireReason.LATE)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.LAUNCHED, FireReason.LATE)]
     assert state_of(database, batch.id) is BatchState.EXPANDING
 
 
@@ -345,111 +317,8 @@ def test_a_batch_that_a_person_paused_is_left_alone(
     with database.system_scope() as session:
         schedule_upkeep.settle_deadlines(session, now=EVENING + 8 * HOUR)
     shelf.fire(schedule_id, now=EVENING + DAY)
-    assert outcomes(shelf, schedule_id)[1] == (FireOutcome.SKIPPED, FireReason.OVERLAP)
+    assert shelf.outcomes(schedule_id)[1] == (FireOutcome.SKIPPED, FireReason.OVERLAP)
     assert state_of(database, batch.id) is BatchState.PAUSED
-
-
-def cost_of(database: Database, batch_id: UUID) -> int:
-    with database.system_scope() as session:
-        return binding_quote(session, batch_id).cost_micros
-
-
-def test_a_night_costs_no_more_than_its_budget(
-    create: Create, shelf: Shelf, database: Database
-) -> None:
-    batch = create()
-    price = cost_of(database, batch.id)
-    poor = shelf.make(batch.id, budget_micros=price - 1)
-    shelf.fire(poor, now=EVENING)
-    assert outcomes(shelf, poor) == [(FireOutcome.SKIPPED, FireReason.BUDGET)]
-    assert f"{COUNT} variants cost up to" in shelf.fires(poor)[0].reason
-    assert state_of(database, batch.id) is BatchState.PREVIEWING
-
-    rich = shelf.make(batch.id, budget_micros=price)
-    # Launched batches are found by the real time, at which they are launched.
-    now = datetime.now(UTC)
-    for _ in range(2):
-        with database.workspace_scope(shelf.actor) as session:
-            schedule_firing.run_now(session, shelf.actor, rich, now=now)
-        end_batches(database)
-    assert outcomes(shelf, rich) == [
-        (FireOutcome.LAUNCHED, None),
-        (FireOutcome.SKIPPED, FireReason.BUDGET),
-    ]
-    # Nothing of the batch that was too expensive stays.
-    with database.system_scope() as session:
-        assert session.scalar(select(func.count(Batch.id))) == 1
-
-
-def rendered_values(database: Database) -> list[dict[str, str]]:
-    """The values of every variant of batches that were launched, batch by batch."""
-    with database.system_scope() as session:
-        rows = session.scalars(
-            select(Variant)
-            .join(Batch)
-            .where(Batch.launched_at.is_not(None))
-            .order_by(Batch.launched_at, Variant.ordinal)
-        )
-        return [row.values for row in rows]
-
-
-def test_a_rotation_takes_the_next_variants_until_all_were_used(
-    create: Create, shelf: Shelf, database: Database
-) -> None:
-    batch = create()
-    schedule_id = shelf.make(batch.id, mode=ScheduleMode.ROTATION, rotation_size=5)
-    for day in range(4):
-        shelf.fire(schedule_id, now=EVENING + day * DAY)
-        end_batches(database)
-    assert [item.variant_count for item in launched(database)] == [5, 5, 2]
-    assert outcomes(shelf, schedule_id)[3] == (FireOutcome.SKIPPED, FireReason.EXHAUSTED)
-    values = rendered_values(database)
-    with database.system_scope() as session:
-        drafts = expanding.open_source(
-            session,
-            make_spec(),
-            prompt_template_id=session.scalars(select(PromptTemplate.id)).one(),
-            upload_id=None,
-        ).drafts()
-        assert values == [dict(draft.values) for draft in drafts]
-    schedule = shelf.get(schedule_id)
-    assert (schedule.pause_note, schedule.paused_at is None) == (
-        "Every variant has been used.",
-        False,
-    )
-    # The batch that the values come from is not launched itself.
-    assert state_of(database, batch.id) is BatchState.PREVIEWING
-
-
-def test_a_rotation_takes_fewer_variants_where_the_budget_ends(
-    create: Create, shelf: Shelf, database: Database
-) -> None:
-    batch = create()
-    budget = cost_of(database, batch.id) // 2
-    schedule_id = shelf.make(
-        batch.id, mode=ScheduleMode.ROTATION, rotation_size=10, budget_micros=budget
-    )
-    shelf.fire(schedule_id, now=EVENING)
-    (part,) = launched(database)
-    assert 0 < part.variant_count < 10
-    assert cost_of(database, part.id) <= budget
-    assert shelf.get(schedule_id).rotation_position == part.variant_count
-    with database.system_scope() as session:
-        assert session.scalar(select(func.count(Batch.id))) == 2
-
-
-def test_a_rotation_of_takes_gives_each_combination_all_of_them(
-    create: Create, shelf: Shelf, database: Database
-) -> None:
-    schedule_id = shelf.make(create(takes=2).id, mode=ScheduleMode.ROTATION, rotation_size=5)
-    shelf.fire(schedule_id, now=EVENING)
-    end_batches(database)
-    shelf.fire(schedule_id, now=EVENING + DAY)
-    end_batches(database)
-    assert [item.variant_count for item in launched(database)] == [10, 10]
-    values = rendered_values(database)
-    assert values[:5] == values[5:10]
-    assert not [each for each in values[:5] if each in values[10:]]
 
 
 def test_a_batch_that_cannot_be_made_is_recorded_with_its_reason(
@@ -475,7 +344,7 @@ def test_an_archived_campaign_launches_nothing(
     schedule_id = shelf.make(create().id)
     call(database, actor, campaigns.archive_campaign, campaign.id)
     shelf.fire(schedule_id, now=EVENING)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.SKIPPED, FireReason.ARCHIVED)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.SKIPPED, FireReason.ARCHIVED)]
 
 
 def test_a_paused_or_deleted_schedule_does_not_fire(
@@ -511,7 +380,7 @@ def test_run_now_launches_besides_the_times_of_the_schedule(
     for _ in range(2):
         with database.workspace_scope(actor) as session:
             schedule_firing.run_now(session, actor, schedule_id, now=now)
-    assert outcomes(shelf, schedule_id) == [
+    assert shelf.outcomes(schedule_id) == [
         (FireOutcome.LAUNCHED, None),
         (FireOutcome.SKIPPED, FireReason.OVERLAP),
     ]
@@ -527,7 +396,7 @@ def test_the_control_loop_fires_what_is_due_by_the_clock_of_the_database(
     schedule_id = shelf.make(batch.id, first=recent)
     assert scheduling.run_schedules(database)
     assert not scheduling.run_schedules(database)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.LAUNCHED, None)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.LAUNCHED, None)]
     following = shelf.get(schedule_id).next_fire_at
     assert following is not None
     assert following > datetime.now(UTC)
@@ -543,7 +412,7 @@ def test_a_schedule_that_breaks_down_is_recorded_and_goes_on(
 
     monkeypatch.setattr(schedule_firing, "perform", break_down)
     assert not scheduling.run_schedules(database)
-    assert outcomes(shelf, schedule_id) == [(FireOutcome.FAILED, FireReason.ERROR)]
+    assert shelf.outcomes(schedule_id) == [(FireOutcome.FAILED, FireReason.ERROR)]
     assert not scheduling.run_schedules(database)
 
 

@@ -28,7 +28,6 @@ from app.services import batches, expanding, leases
 from app.services.counters import count_jobs
 from app.services.leases import ClaimedGroup
 from app.services.progress import binding_quote
-from app.web.spend_caps import read_amount, write_amount
 from tests.api import Api, make_key
 from tests.integration.batch_tools import call, finish
 from tests.integration.test_web_campaigns import create_batch
@@ -186,29 +185,6 @@ def test_a_cap_is_an_amount_above_nothing(
     with pytest.raises(InvalidInput) as caught:
         raise_cap(database, actor, create().id, cap_micros)
     assert caught.value.field == "spend_cap_micros"
-
-
-@pytest.mark.parametrize(
-    ("text", "micros"),
-    [("", None), (" ", None), ("12", 12_000_000), ("0.000001", 1), ("1,200.50", 1_200_500_000)],
-)
-def test_an_amount_is_read_as_people_write_it(text: str, micros: int | None) -> None:
-    assert read_amount(text) == micros
-
-
-@pytest.mark.parametrize(
-    ("micros", "text"),
-    [(12_000_000, "12"), (12_500_000, "12.50"), (1, "0.000001"), (1_234_567_000, "1234.567")],
-)
-def test_an_amount_is_written_as_it_is_read(micros: int, text: str) -> None:
-    assert write_amount(micros) == text
-    assert read_amount(text) == micros
-
-
-@pytest.mark.parametrize("text", ["a lot", "-3", "1,20", "1e9", "0.0000001", "12,5"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is no amount"):
-        read_amount(text)
 
 
 def test_a_cap_is_typed_at_the_launch_and_raised_on_the_page(
