@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from engine.media import encode_video
 from tests.paths import AXE
@@ -26,6 +26,15 @@ def sign_in(page: Page, email: str) -> None:
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Campaigns")).to_be_visible()
+
+
+def follow(link: Locator) -> None:
+    """Click a link and wait until the scripts of where it leads have run.
+
+    What is typed or clicked before that is not heard by them.
+    """
+    link.click()
+    link.page.wait_for_load_state()
 
 
 def check_accessibility(page: Page) -> None:

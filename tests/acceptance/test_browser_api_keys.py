@@ -12,6 +12,7 @@ from app.access import Role
 from app.db import Database
 from app.models import Workspace
 from tests.acceptance.conftest import DESKTOP, PHONE, Site
+from tests.acceptance.pages import follow
 from tests.web import PASSWORD, make_member
 
 pytestmark = pytest.mark.browser
@@ -32,7 +33,7 @@ def test_a_key_is_made_copied_and_revoked(
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     take_screenshot(page, "api-keys-empty")
-    page.get_by_role("link", name="Make your first key").click()
+    follow(page.get_by_role("link", name="Make your first key"))
     page.get_by_label("What it is for").fill("Nightly product feed")
     take_screenshot(page, "api-keys-form")
     page.get_by_role("button", name="Make the key").click()
@@ -41,7 +42,7 @@ def test_a_key_is_made_copied_and_revoked(
     take_screenshot(page, "api-keys-secret")
     headers = {"Authorization": f"Bearer {secret}"}
     assert httpx.get(f"{site.url}/v1/account", headers=headers).status_code == 200
-    page.get_by_role("link", name="I have copied it").click()
+    follow(page.get_by_role("link", name="I have copied it"))
     take_screenshot(page, "api-keys-list")
     page.get_by_label("Revoke Nightly product feed").click()
     page.get_by_role("button", name="Revoke for good").click()

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.acceptance.conftest import DESKTOP, PHONE, Site
-from tests.acceptance.pages import check_accessibility, sign_in
+from tests.acceptance.pages import check_accessibility, follow, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
 
@@ -32,7 +32,7 @@ def test_terms_are_written_and_met_in_a_campaign(
     page: Page, take_screenshot: Callable[[Page, str], None]
 ) -> None:
     page.locator(".site-header summary").click()
-    page.get_by_role("link", name="Blocked terms").click()
+    follow(page.get_by_role("link", name="Blocked terms"))
     expect(page.get_by_role("heading", name="Keep what must not be said")).to_be_visible()
     take_screenshot(page, "blocked-terms-empty")
     check_accessibility(page)

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.acceptance.conftest import PHONE
+from tests.acceptance.pages import follow
 from tests.web import PASSWORD
 
 pytestmark = pytest.mark.browser
@@ -32,7 +33,7 @@ def set_up(page: Page, shoot: Shoot) -> None:
 
 
 def write_campaign(page: Page, shoot: Shoot) -> None:
-    page.get_by_role("link", name="Create your first campaign").click()
+    follow(page.get_by_role("link", name="Create your first campaign"))
     shoot(page, "campaign-new-empty")
     page.get_by_label("Campaign name").fill("Sneaker launch, spring cities")
     page.get_by_label("Prompt template").fill("a red sneaker on")
@@ -116,15 +117,13 @@ def narrow_the_gallery(page: Page) -> None:
     expect(page).to_have_url(re.compile("geography=Tokyo"))
     page.get_by_label("Show").select_option("Approved")
     expect(page.get_by_text("Nothing matches")).to_be_visible()
-    page.get_by_role("link", name="Show all").click()
-    # A tile that is clicked before the scripts ran is a plain link.
-    page.wait_for_load_state()
+    follow(page.get_by_role("link", name="Show all"))
     expect(page.locator(".tile")).to_have_count(12)
 
 
 def look_at_a_variant(page: Page, shoot: Shoot) -> None:
     page.locator(".tile__media").first.click()
-    page.get_by_role("dialog").get_by_role("link", name="Details").click()
+    follow(page.get_by_role("dialog").get_by_role("link", name="Details"))
     expect(page.get_by_text("How it was made", exact=True)).to_be_visible()
     shoot(page, "variant")
     with page.expect_download() as download:
@@ -133,12 +132,12 @@ def look_at_a_variant(page: Page, shoot: Shoot) -> None:
 
 
 def look_around(page: Page, shoot: Shoot) -> None:
-    page.get_by_role("link", name="Adloom, all campaigns").click()
+    follow(page.get_by_role("link", name="Adloom, all campaigns"))
     expect(page.locator(".campaign img")).to_be_visible()
     shoot(page, "campaigns")
-    page.get_by_role("link", name="Sneaker launch, spring cities").click()
+    follow(page.get_by_role("link", name="Sneaker launch, spring cities"))
     shoot(page, "campaign")
-    page.get_by_role("link", name="Upload a spreadsheet").click()
+    follow(page.get_by_role("link", name="Upload a spreadsheet"))
     shoot(page, "upload")
     rows = "row_id,backdrop,geo,audience,notes\n" + "\n".join(
         f"{number},{backdrop},{city},young runners,flight {number}"

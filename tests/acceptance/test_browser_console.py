@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.acceptance.conftest import Site, is_fault
-from tests.acceptance.pages import sign_in
+from tests.acceptance.pages import follow, sign_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
 
@@ -91,7 +91,7 @@ def test_looking_at_a_batch_and_judging_it_leaves_the_console_clean(
     page.locator(".tile__media").nth(2).click()
     page.get_by_role("dialog").get_by_role("button", name="Approve").click()
     expect(page.get_by_role("dialog").get_by_role("button", name="Approved")).to_be_visible()
-    page.get_by_role("dialog").get_by_role("link", name="Details").click()
+    follow(page.get_by_role("dialog").get_by_role("link", name="Details"))
     page.get_by_role("button", name="Approved").click()
     expect(page.locator("#variant-state")).not_to_contain_text("Approved")
     visit(page, f"/batches/{batch_id}")

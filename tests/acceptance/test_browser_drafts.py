@@ -21,7 +21,7 @@ from app.services.draft_states import NewState
 from app.services.specs import SpecSettings
 from app.storage import Storage
 from tests.acceptance.conftest import Site
-from tests.acceptance.pages import check_accessibility, make_clip, sign_in
+from tests.acceptance.pages import check_accessibility, follow, make_clip, sign_in
 from tests.factories import SETTINGS, make_campaign
 from tests.integration.batch_tools import make_spec
 from tests.integration.gallery_tools import store, succeed
@@ -115,5 +115,5 @@ def test_drafts_are_launched_first_and_the_approved_ones_finished_at_the_price_o
     page.goto(page.locator("a[href^='/variants/']").first.get_attribute("href") or "")
     expect(page.get_by_text("Finished from the draft of variant 1")).to_be_visible()
     take_screenshot(page, "drafts-variant")
-    page.get_by_role("link", name="the draft of variant 1").click()
+    follow(page.get_by_role("link", name="the draft of variant 1"))
     expect(page.get_by_text("In full quality:")).to_be_visible()

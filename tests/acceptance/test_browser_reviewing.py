@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.acceptance.conftest import PHONE, Site
-from tests.acceptance.pages import check_accessibility, sign_in, wait_until_all_play
+from tests.acceptance.pages import check_accessibility, follow, sign_in, wait_until_all_play
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("weights")]
 
@@ -78,7 +78,7 @@ def test_a_variant_is_rendered_again_and_the_batch_taken_home(
     page.locator(".tile__media").first.click()
     page.get_by_role("dialog").get_by_text("Render again, changed").click()
     take_screenshot(page, "lightbox-again")
-    page.get_by_role("dialog").get_by_role("link", name="Details").click()
+    follow(page.get_by_role("dialog").get_by_role("link", name="Details"))
     page.get_by_text("Render again, changed").click()
     page.get_by_role("textbox", name="Prompt").fill("a blue sneaker on a beach, Paris")
     take_screenshot(page, "variant-again")
@@ -87,7 +87,7 @@ def test_a_variant_is_rendered_again_and_the_batch_taken_home(
     expect(page.get_by_role("button", name="Launch 1 render")).to_be_visible()
 
     page.goto(f"/batches/{batch_id}")
-    page.get_by_role("link", name="Export").click()
+    follow(page.get_by_role("link", name="Export"))
     page.get_by_label("Names of the files").fill("{geography}")
     expect(page.locator("#names li").first).to_have_text("Paris.mp4")
     page.get_by_label("Names of the files").fill("{city}")
@@ -116,16 +116,16 @@ def test_a_batch_is_shared_with_somebody_who_has_no_account(
     expect(page.get_by_text("5 to review")).to_be_visible()
     take_screenshot(page, "campaigns-waiting")
     check_accessibility(page)
-    page.get_by_role("link", name="Sneaker cities").click()
+    follow(page.get_by_role("link", name="Sneaker cities"))
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_text("is in the archive")).to_be_visible()
     take_screenshot(page, "campaigns-archived")
     page.get_by_role("button", name="Undo").click()
-    page.get_by_role("link", name="Sneaker cities").click()
+    follow(page.get_by_role("link", name="Sneaker cities"))
     take_screenshot(page, "campaign-actions")
     check_accessibility(page)
-    page.get_by_role("link", name="Batch 1").click()
-    page.get_by_role("link", name="Share").click()
+    follow(page.get_by_role("link", name="Batch 1"))
+    follow(page.get_by_role("link", name="Share"))
     page.get_by_label("Whom it is for").fill("Acme")
     page.get_by_label("They may approve and reject").check()
     page.get_by_role("button", name="Make a link").click()

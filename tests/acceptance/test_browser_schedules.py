@@ -14,7 +14,7 @@ from app.db import Database
 from app.models import Batch, Workspace
 from app.services import batches
 from tests.acceptance.conftest import PHONE
-from tests.acceptance.pages import check_accessibility, sign_in
+from tests.acceptance.pages import check_accessibility, follow, sign_in
 from tests.factories import make_campaign
 from tests.integration.batch_tools import make_spec
 
@@ -49,13 +49,13 @@ def test_a_batch_is_scheduled_watched_paused_run_and_taken_back(
         **({"viewport": viewport} if viewport else {}),
     )
     sign_in(page, email)
-    page.get_by_role("link", name="Schedules").click()
+    follow(page.get_by_role("link", name="Schedules"))
     expect(page.get_by_role("heading", name="Let it render while you sleep")).to_be_visible()
     check_accessibility(page)
     take_screenshot(page, "schedules-empty")
 
     page.goto(f"/batches/{quoted}")
-    page.get_by_role("link", name="Launch later").click()
+    follow(page.get_by_role("link", name="Launch later"))
     # The zone is the one of the person's own clock.
     expect(page.get_by_label("Time zone")).to_have_value("America/New_York")
     times = page.locator("#times li")

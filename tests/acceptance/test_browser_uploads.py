@@ -13,6 +13,7 @@ from app.access import Role
 from app.db import Database
 from app.models import Workspace
 from tests.acceptance.conftest import PHONE, Site
+from tests.acceptance.pages import follow
 from tests.factories import make_campaign
 from tests.web import PASSWORD, make_member
 
@@ -97,7 +98,7 @@ def test_a_messy_file_is_dropped_mended_mapped_and_replaced_by_a_newer_one(
     with page.expect_download() as download:
         page.get_by_role("link", name="Mended table as CSV").click()
     assert download.value.suggested_filename == "cities-mended.csv"
-    page.get_by_role("link", name="Upload another file").click()
+    follow(page.get_by_role("link", name="Upload another file"))
     choose(page, "cities2.csv", NEWER.encode())
     expect(page.get_by_role("heading", name="What changes")).to_be_visible()
     expect(page.get_by_text("Added: r3")).to_be_visible()

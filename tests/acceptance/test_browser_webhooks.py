@@ -12,6 +12,7 @@ from standardwebhooks import Webhook
 
 from app.config import Config
 from tests.acceptance.conftest import PHONE
+from tests.acceptance.pages import follow
 from tests.web import PASSWORD
 from tests.webhook_receiver import Receiver, Reply, receiving
 
@@ -48,11 +49,11 @@ def test_an_endpoint_is_added_tested_and_given_what_it_missed(
     page = open_page(**({"viewport": viewport} if viewport else {}))
     set_up(page)
     page.get_by_text("Northwind Sports").last.click()
-    page.get_by_role("link", name="Webhooks").click()
+    follow(page.get_by_role("link", name="Webhooks"))
     expect(page.get_by_role("heading", name="Hear of it the moment it happens")).to_be_visible()
     take_screenshot(page, "webhooks-empty")
 
-    page.get_by_role("link", name="Add your first endpoint").click()
+    follow(page.get_by_role("link", name="Add your first endpoint"))
     page.get_by_label("Address").fill("http://10.0.0.1/hook")
     page.get_by_role("button", name="Add the endpoint").click()
     expect(page.get_by_text("not on the public internet")).to_be_visible()
@@ -63,7 +64,7 @@ def test_an_endpoint_is_added_tested_and_given_what_it_missed(
     secret = page.get_by_label("Signing secret").input_value()
     take_screenshot(page, "webhooks-secret")
 
-    page.get_by_role("link", name="I have copied it").click()
+    follow(page.get_by_role("link", name="I have copied it"))
     receiver.answer = lambda _: Reply(500, b'{"error": "no database"}')
     page.get_by_role("button", name="Send a test").click()
     # It comes without a reload.
@@ -72,7 +73,7 @@ def test_an_endpoint_is_added_tested_and_given_what_it_missed(
     take_screenshot(page, "webhooks-endpoint")
     Webhook(secret).verify(receiver.received[0].body, receiver.received[0].headers)
 
-    page.get_by_role("link", name="endpoint.ping").click()
+    follow(page.get_by_role("link", name="endpoint.ping"))
     expect(page.get_by_text("no database")).to_be_visible()
     receiver.answer = lambda _: Reply(200, b"thanks")
     page.get_by_role("button", name="Send again").click()
